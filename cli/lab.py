@@ -1,0 +1,135 @@
+"""`topology lab`: real Kafka clusters on this machine, for trying things out, tests and the demo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+FIRST_NAMES = ("onprem", "cloud")
+DIRECTORY = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".watershed/lab"),
+    show_default=True,
+    help="Where the brokers keep their data.",
+)
+FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.group(epilog="Example: topology lab up --clusters 2 && topology lab status && topology lab down")
+def lab() -> None:
+    """Real Kafka clusters on this machine, loopback only, from Maven's jars; no container needed."""
+
+
+@lab.command()
+@click.option("--clusters", type=click.IntRange(1, 16), default=None, help="How many clusters.  [default: 2]")
+@click.option("--names", default=None, help="Aliases, comma-separated.  [default: onprem, cloud, c3 …]")
+@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers a cluster.")
+@DIRECTORY
+@FORMAT
+def up(clusters: int | None, names: str | None, brokers: int, directory: Path, form: str) -> None:
+    """Start the clusters that do not run; return when all are ready.
+
+    Running brokers are kept, dead ones start again on their data and ports.
+
+    Example: topology lab up --names onprem,cloud,dr --brokers 3
+    """
+    aliases = _aliases(clusters, names)
+
+    def act() -> Lab:
+        from lab.clusters import up as lab_up
+
+        return lab_up(directory, aliases, brokers)
+
+    _show(_run(act), form)
+
+
+@lab.command()
+@DIRECTORY
+@FORMAT
+@click.pass_context
+def status(context: click.Context, directory: Path, form: str) -> None:
+    """Show the clusters; exit 1 when a broker of them does not run.
+
+    Example: topology lab status --format json
+    """
+
+    def act() -> Lab:
+        from lab.clusters import status as lab_status
+
+        return lab_status(directory)
+
+    found = _run(act)
+    _show(found, form)
+    if any(broker.pid is None for cluster in found.clusters.values() for broker in cluster.brokers):
+        context.exit(1)
+
+
+@lab.command()
+@click.option("--keep", is_flag=True, help="Keep the data: the next `up` continues with it.")
+@DIRECTORY
+@FORMAT
+def down(keep: bool, directory: Path, form: str) -> None:
+    """End the brokers that `up` started, and nothing else; remove their data.
+
+    Example: topology lab down --keep
+    """
+
+    def act() -> Lab:
+        from lab.clusters import down as lab_down
+
+        return lab_down(directory, keep)
+
+    found = _run(act)
+    if form == "json":
+        _show(found, form)
+        return
+    names = ", ".join(found.clusters)
+    click.echo(f"{names}: down{', data kept' if keep else ''}" if names else f"no lab in {directory}")
+
+
+def _aliases(clusters: int | None, names: str | None) -> list[str]:
+    if names is None:
+        count = 2 if clusters is None else clusters
+        return [*FIRST_NAMES, *(f"c{number}" for number in range(3, count + 1))][:count]
+    aliases = [name.strip() for name in names.split(",")]
+    if len(set(aliases)) < len(aliases):
+        raise click.BadParameter("a name is there twice", param_hint="--names")
+    if clusters not in (None, len(aliases)):
+        raise click.BadParameter(f"{len(aliases)} names for {clusters} clusters", param_hint="--names")
+    return aliases
+
+
+def _run(act: Callable[[], Lab]) -> Lab:
+    from lab.errors import LabError
+
+    try:
+        return act()
+    except LabError as error:
+        failure = click.ClickException(str(error))
+        failure.exit_code = 2
+        raise failure from None
+
+
+def _show(found: Lab, form: str) -> None:
+    from lab.clusters import lab_json
+
+    shape: dict[str, Any] = lab_json(found)
+    if form == "json":
+        click.echo(json.dumps(shape, indent=2))
+        return
+    if not shape["clusters"]:
+        click.echo(f"no lab in {found.directory}")
+    for cluster in shape["clusters"]:
+        click.echo(f"{cluster['alias']:12} {cluster['bootstrap']}  cluster id {cluster['cluster_id']}")
+        for broker in cluster["brokers"]:
+            state = f"pid {broker['pid']}" if broker["pid"] else "not running"
+            click.echo(f"  broker {broker['id']}   port {broker['port']}  {state:12} {broker['data']}")

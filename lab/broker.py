@@ -1,0 +1,207 @@
+"""One broker process: its configuration, its life. Clusters of them are in lab/clusters.py."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.errors import BrokerFailed, LabError
+from lab.jars import jars, java
+from lab.process import Process, alive, end, find, kill, send, spawn
+
+HOST = "127.0.0.1"
+PORTS = range(20000, 32000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
+HEAP = (
+    "-Xms128m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Xlog:disable",
+    "-Xshare:auto",
+)
+LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A combined KRaft node (broker and controller); `home` holds configuration, data and logs."""
+
+    alias: str
+    id: int
+    port: int
+    controller_port: int
+    home: Path
+    process: Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "logs" / "server.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The pid while the broker runs, else None."""
+        return self.process.pid if self.process and alive(self.process) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the state file; the other way is `from_json`."""
+        process = self.process
+        return {
+            "id": self.id,
+            "pid": process.pid if process else None,
+            "started": process.started if process else None,
+            "port": self.port,
+            "controller_port": self.controller_port,
+            "home": str(self.home),
+        }
+
+    @staticmethod
+    def from_json(alias: str, value: Mapping[str, Any]) -> Broker:
+        process = Process(value["pid"], value["started"]) if value["pid"] is not None else None
+        return Broker(alias, value["id"], value["port"], value["controller_port"], Path(value["home"]), process)
+
+
+def marker(broker: Broker) -> str:
+    """The command-line argument that only this broker's process has."""
+    return f"-Dwatershed.broker={broker.home}"
+
+
+def running(broker: Broker) -> Process | None:
+    """The broker's process, also when the command that started it died before writing its pid down."""
+    return broker.process if alive(broker.process) else find(marker(broker))
+
+
+def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
+    """Writes server.properties and formats the storage; does nothing to storage that is formatted.
+
+    Raises BrokerFailed, ToolMissing.
+    """
+    broker.home.mkdir(parents=True, exist_ok=True)
+    settings = broker.home / "server.properties"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in properties(broker, quorum).items()))
+    if (broker.data / "meta.properties").exists():
+        return
+    command = [*_java(broker), "kafka.tools.StorageTool", "format"]
+    done = subprocess.run(
+        [*command, "--ignore-formatted", "-t", cluster_id, "-c", str(settings)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
+        raise BrokerFailed(broker.alias, broker.id, f"could not format its storage ({last[0]})", broker.log)
+
+
+def start(broker: Broker) -> Process:
+    """Starts the prepared broker, detached. Raises ToolMissing, LabError."""
+    settings = broker.home / "server.properties"
+    return spawn([*_java(broker), marker(broker), "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
+
+
+def stop_all(brokers: Iterable[Broker], grace: float = 15.0) -> None:
+    """SIGTERM to all, SIGKILL after `grace` seconds to those left."""
+    found = [running(broker) for broker in brokers]
+    end([process for process in found if process], grace)
+
+
+def kill_hard(broker: Broker) -> None:
+    """SIGKILL; returns when the process is gone."""
+    if process := running(broker):
+        kill(process)
+
+
+def freeze(broker: Broker, frozen: bool) -> None:
+    """SIGSTOP or SIGCONT: a broker that is there but does not answer."""
+    if process := running(broker):
+        send(process, signal.SIGSTOP if frozen else signal.SIGCONT)
+
+
+def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
+    """Ports on 127.0.0.1 that nobody listens on and that are not in `taken`. Raises LabError."""
+    free: list[int] = []
+    unusable = set(taken)
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(free) == count:
+            return free
+        if port not in unusable and _bindable(port):
+            free.append(port)
+    raise LabError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop}")
+
+
+def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]:
+    """server.properties of one node of a combined quorum; suited to tests: small, quick, few threads."""
+    copies = min(3, len(quorum))
+    in_sync = max(1, copies - 1)
+    internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    sizes: dict[str, str | int] = {f"{topic}.replication.factor": copies for topic in internal}
+    sizes |= {f"{topic}.num.partitions": 8 for topic in internal}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": broker.id,
+        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in quorum),
+        "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{broker.address}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(broker.data),
+        **sizes,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        # A killed broker is fenced, and may register again, after this time (default 9000).
+        "broker.session.timeout.ms": 6000,
+        "broker.heartbeat.interval.ms": 1000,
+        "log.retention.check.interval.ms": 5000,
+        "log.segment.delete.delay.ms": 1000,
+        "log.initial.task.delay.ms": 5000,
+        "log.cleaner.backoff.ms": 3000,
+        "log.cleaner.dedupe.buffer.size": 16 << 20,  # default 128 MB of the heap
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "num.recovery.threads.per.data.dir": 2,
+        "background.threads": 2,
+    }
+
+
+def _java(broker: Broker) -> list[str]:
+    options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
+    return [java(), *HEAP, *options, "-cp", f"{jars()}/*"]
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def last_words(broker: Broker) -> str:
+    """The most telling line of the broker's output, for a message."""
+    for path in (broker.home / "logs" / "output.log", broker.log):
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        telling = [line for line in lines if re.search(r"ERROR|FATAL|Exception", line)]
+        if telling:
+            return telling[-1][:300]
+    return "no error in its log"

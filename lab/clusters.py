@@ -1,0 +1,309 @@
+"""Clusters of real brokers on this machine: up, status, down; and the faults that tests need.
+
+`<directory>/lab.json` is written before a broker is started (ports, directories) and again with its pid, so
+that `up` and `down` always find what an interrupted command left. One command at a time works on a
+directory (a lock on the directory itself).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lab import broker as brokers_
+from lab.broker import Broker
+from lab.errors import BrokerFailed, LabError
+from lab.jars import jars, java
+from lab.process import alive
+
+READY_S = 90.0
+DEFAULT_DIRECTORY = Path(".watershed/lab")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A KRaft cluster; `bootstrap` lists all its brokers, comma-separated."""
+
+    alias: str
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The clusters of one directory, by alias in the order they were made."""
+
+    directory: Path
+    clusters: dict[str, Cluster]
+
+    def cluster(self, alias: str) -> Cluster:
+        """Raises LabError when there is no such cluster."""
+        try:
+            return self.clusters[alias]
+        except KeyError:
+            there = ", ".join(self.clusters) or "none"
+            raise LabError(f"no cluster {alias} in {self.directory} (there: {there})") from None
+
+
+def up(directory: Path | str, aliases: Sequence[str], brokers: int = 1) -> Lab:
+    """Starts the clusters that do not run yet and returns when all answer metadata requests.
+
+    Running brokers are kept; dead ones are started on their data and ports; other clusters of the directory are
+    left as they are. Raises ToolMissing, BrokerFailed, LabError.
+    """
+    for alias in aliases:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", alias):
+            raise LabError(f"cluster name {alias!r}: use lower-case letters, digits and hyphens")
+    if brokers < 1:
+        raise LabError(f"{brokers} brokers a cluster: at least one is needed")
+    home = Path(directory).resolve()
+    with _locked(home, create=True):
+        java()
+        jars()
+        lab = _refreshed(_read(home))
+        for alias in aliases:
+            lab = _declared(lab, alias, brokers)
+        _write(lab)
+        for alias in aliases:
+            for broker in lab.cluster(alias).brokers:
+                lab = _started(lab, broker)
+        for alias in aliases:
+            _await_ready(lab.cluster(alias))
+        return lab
+
+
+def status(directory: Path | str) -> Lab:
+    """What the directory holds; a broker that does not run has pid None. Nothing there: no clusters."""
+    return _refreshed(_read(Path(directory).resolve()))
+
+
+def down(directory: Path | str, keep: bool = False) -> Lab:
+    """Ends every broker of the directory (SIGTERM, after 15 s SIGKILL) and, unless `keep`, removes its data.
+
+    Returns what was there. Never touches a process that this lab has not started.
+    """
+    home = Path(directory).resolve()
+    if not home.is_dir():
+        return Lab(home, {})
+    with _locked(home, create=False):
+        lab = _read(home)
+        brokers_.stop_all(broker for cluster in lab.clusters.values() for broker in cluster.brokers)
+        if keep or not lab.clusters:
+            return lab
+        for alias in lab.clusters:
+            shutil.rmtree(home / alias, ignore_errors=True)
+        (home / "lab.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            home.rmdir()  # only when nothing else lives there
+        return lab
+
+
+def kill(directory: Path | str, alias: str, broker_id: int = 1) -> None:
+    """SIGKILL to one broker; returns when it is gone. `start` brings it back on its data and port."""
+    brokers_.kill_hard(_one(status(directory), alias, broker_id))
+
+
+def stop(directory: Path | str, alias: str, broker_id: int = 1) -> None:
+    """Ends one broker in good order (SIGTERM; SIGKILL after 15 s)."""
+    brokers_.stop_all([_one(status(directory), alias, broker_id)])
+
+
+def start(directory: Path | str, alias: str, broker_id: int = 1, wait: bool = True) -> Lab:
+    """Starts one broker again; with `wait`, returns when the whole cluster answers. Raises BrokerFailed."""
+    home = Path(directory).resolve()
+    with _locked(home, create=False):
+        lab = _refreshed(_read(home))
+        lab = _started(lab, _one(lab, alias, broker_id))
+        if wait:
+            _await_ready(lab.cluster(alias), [broker_id])
+        return lab
+
+
+def lab_json(lab: Lab) -> dict[str, Any]:
+    """The documented shape of `topology lab … --format json`."""
+    return {
+        "schema": 1,
+        "clusters": [
+            {
+                "alias": cluster.alias,
+                "bootstrap": cluster.bootstrap,
+                "cluster_id": cluster.cluster_id,
+                "brokers": [
+                    {"id": each.id, "pid": each.pid, "port": each.port, "data": str(each.data)}
+                    for each in cluster.brokers
+                ],
+            }
+            for cluster in lab.clusters.values()
+        ],
+    }
+
+
+def _one(lab: Lab, alias: str, broker_id: int) -> Broker:
+    for broker in lab.cluster(alias).brokers:
+        if broker.id == broker_id:
+            return broker
+    raise LabError(f"cluster {alias} has no broker {broker_id}")
+
+
+def _declared(lab: Lab, alias: str, brokers: int) -> Lab:
+    if alias in lab.clusters:
+        there = len(lab.clusters[alias].brokers)
+        if there != brokers:
+            raise LabError(
+                f"cluster {alias} in {lab.directory} has {there} broker(s), not {brokers}; take it down first"
+            )
+        return lab
+    taken = [
+        port
+        for cluster in lab.clusters.values()
+        for broker in cluster.brokers
+        for port in (broker.port, broker.controller_port)
+    ]
+    ports = brokers_.free_ports(2 * brokers, taken)
+    made = tuple(
+        Broker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number))
+        for number in range(1, brokers + 1)
+    )
+    return Lab(lab.directory, {**lab.clusters, alias: Cluster(alias, _new_cluster_id(), made)})
+
+
+def _started(lab: Lab, broker: Broker) -> Lab:
+    if alive(broker.process):
+        return lab
+    cluster = lab.cluster(broker.alias)
+    brokers_.prepare(broker, cluster.cluster_id, cluster.brokers)
+    running = replace(broker, process=brokers_.start(broker))
+    changed = tuple(running if each.id == broker.id else each for each in cluster.brokers)
+    lab = Lab(lab.directory, {**lab.clusters, cluster.alias: replace(cluster, brokers=changed)})
+    _write(lab)
+    return lab
+
+
+def _refreshed(lab: Lab) -> Lab:
+    return Lab(
+        lab.directory,
+        {
+            alias: replace(
+                cluster,
+                brokers=tuple(replace(each, process=brokers_.running(each)) for each in cluster.brokers),
+            )
+            for alias, cluster in lab.clusters.items()
+        },
+    )
+
+
+def _await_ready(cluster: Cluster, only: Sequence[int] | None = None) -> None:
+    """Until metadata names the awaited brokers (all, or `only` these ids) as live."""
+    awaited = [each for each in cluster.brokers if only is None or each.id in only]
+    deadline = time.monotonic() + READY_S
+    for broker in awaited:
+        while not _listens(broker):
+            _check(broker, deadline)
+            time.sleep(0.05)
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    quiet = logging.getLogger("lab.metadata")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 5000}, logger=quiet)
+    while True:
+        with contextlib.suppress(KafkaException):
+            if {each.id for each in awaited} <= set(admin.list_topics(timeout=2).brokers):
+                return
+        for broker in awaited:
+            _check(broker, deadline)
+        time.sleep(0.05)
+
+
+def _check(broker: Broker, deadline: float) -> None:
+    if not alive(broker.process):
+        raise BrokerFailed(broker.alias, broker.id, f"ended ({brokers_.last_words(broker)})", broker.log)
+    if time.monotonic() > deadline:
+        raise BrokerFailed(broker.alias, broker.id, f"was not ready after {READY_S:.0f} s", broker.log)
+
+
+def _listens(broker: Broker) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((brokers_.HOST, broker.port)) == 0
+
+
+def _new_cluster_id() -> str:
+    """A Kafka Uuid: 16 bytes, base64url; never with a leading hyphen, which tools take for an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def _read(home: Path) -> Lab:
+    path = home / "lab.json"
+    if not path.exists():
+        return Lab(home, {})
+    try:
+        state = json.loads(path.read_text())
+        clusters = {
+            value["alias"]: Cluster(
+                value["alias"],
+                value["cluster_id"],
+                tuple(Broker.from_json(value["alias"], each) for each in value["brokers"]),
+            )
+            for value in state["clusters"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path} is not the state of a lab ({error}); remove it if no broker runs there") from None
+    return Lab(home, clusters)
+
+
+def _write(lab: Lab) -> None:
+    state = {
+        "schema": 1,
+        "clusters": [
+            {
+                "alias": cluster.alias,
+                "cluster_id": cluster.cluster_id,
+                "brokers": [broker.to_json() for broker in cluster.brokers],
+            }
+            for cluster in lab.clusters.values()
+        ],
+    }
+    scratch = lab.directory / "lab.json.new"
+    scratch.write_text(json.dumps(state, indent=1))
+    scratch.replace(lab.directory / "lab.json")
+
+
+@contextlib.contextmanager
+def _locked(home: Path, create: bool) -> Iterator[None]:
+    while True:
+        if create:
+            home.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            if create:
+                continue  # a `down` removed it just now
+            raise LabError(f"there is no lab in {home}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if home.is_dir() and os.path.samestat(os.stat(home), os.fstat(descriptor)):
+                yield
+                return
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,99 @@
+"""The Kafka jars of the lab: fetched once by Maven, kept in the user's cache, shared by all checkouts.
+
+`python -m lab.jars` prints the directory (make uses that).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab.errors import LabError, ToolMissing
+
+POM = Path(__file__).with_name("pom.xml")
+LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
+HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
+
+
+def jars(pom: Path = POM, environ: Mapping[str, str] | None = None) -> Path:
+    """The directory with the jars that `pom` names; fetched when it is not there yet.
+
+    Two processes at once fetch once (file lock); an interrupted fetch leaves nothing that looks complete.
+    Raises ToolMissing (no java, no mvn), LabError (Maven failed).
+    """
+    environ = os.environ if environ is None else environ
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    home = cache(environ) / f"kafka-{digest}"
+    if home.is_dir():
+        return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.is_dir():
+            _fetch(pom, home, environ)
+    return home
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """`$XDG_CACHE_HOME/watershed`, else `~/.cache/watershed` (XDG base directory specification)."""
+    base = environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "watershed"
+
+
+def java(environ: Mapping[str, str] | None = None) -> str:
+    """Absolute path of a java of version 17 or newer: `$JAVA_HOME`, else the search path. Raises ToolMissing."""
+    environ = os.environ if environ is None else environ
+    java_home = environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{java_home}/bin") if java_home else None
+    found = found or shutil.which("java", path=environ.get("PATH", ""))
+    if found is None:
+        raise ToolMissing("java", "no java found", f"Kafka needs Java {LEAST_JAVA} or newer, {HOW_TO_GET}")
+    version = _version(found)
+    if version is None or version < LEAST_JAVA:
+        says = f"Java {version}" if version else "no Java that tells its version"
+        raise ToolMissing("java", f"{found} is {says}", f"Kafka needs Java {LEAST_JAVA} or newer, {HOW_TO_GET}")
+    return os.path.abspath(found)
+
+
+@functools.cache
+def _version(program: str) -> int | None:
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
+    return int(found[1]) if found else None
+
+
+def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
+    java(environ)
+    maven = shutil.which("mvn", path=environ.get("PATH", ""))
+    if maven is None:
+        raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {HOW_TO_GET}")
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
+        target = Path(scratch) / "jars"
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, env=dict(environ), check=False)
+        if done.returncode != 0 or not any(target.glob("kafka_*.jar")):
+            raise LabError(f"Maven could not fetch the Kafka jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
+        target.rename(home)
+
+
+def _complaint(output: str) -> str:
+    lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()
+    # An address may carry a password; it is nobody's business here.
+    return "\n".join(re.sub(r"//[^/@\s]+@", "//…@", line) for line in lines[:5])
+
+
+if __name__ == "__main__":
+    try:
+        print(jars())
+    except LabError as error:
+        sys.exit(f"lab: {error}")

@@ -1,0 +1,152 @@
+"""Processes that outlive the command that started them, and are never mistaken for others.
+
+A pid alone is no identity: the kernel hands it out again. Identity here is pid plus start time (field 22 of
+/proc/<pid>/stat, in clock ticks since boot), checked while a pidfd is held, so that a signal never reaches a
+stranger. Should a command die between starting a process and writing that down, `find` recovers the
+process by an argument that nothing else has (the absolute path of its own directory).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """pid, and when it started (clock ticks since boot)."""
+
+    pid: int
+    started: int
+
+
+def spawn(argv: Sequence[str], output: Path, environ: Mapping[str, str] | None = None) -> Process:
+    """Starts argv[0] (an absolute path) in a session of its own; stdout and stderr are appended to `output`.
+
+    Descriptors are not inherited (PEP 446). Raises LabError when the program cannot be started.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(output), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    env = dict(os.environ if environ is None else environ)
+    try:
+        pid = os.posix_spawn(
+            argv[0],
+            list(argv),
+            env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGINT],
+        )
+    except OSError as error:
+        raise LabError(f"cannot start {argv[0]}: {error.strerror}") from error
+    stat = _stat(pid)
+    # Not yet reaped, so the entry is there even if the program has ended already.
+    return Process(pid, stat.started if stat else -1)
+
+
+def alive(process: Process | None) -> bool:
+    """Whether exactly this process still runs (a zombie does not)."""
+    if process is None:
+        return False
+    stat = _stat(process.pid)
+    running = stat is not None and stat.started == process.started and stat.state not in "ZX"
+    if not running:
+        _reap(process.pid)
+    return running
+
+
+def send(process: Process, number: int) -> bool:
+    """Sends a signal to exactly this process; False when it is gone."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def wait(process: Process, seconds: float) -> bool:
+    """Waits until the process has ended; True when it has."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if alive(process):
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(seconds * 1000)
+    finally:
+        os.close(descriptor)
+    return not alive(process)
+
+
+def end(processes: Sequence[Process], grace: float = 15.0) -> None:
+    """SIGTERM to all, then SIGKILL to those that still run after `grace` seconds (shared by all)."""
+    asked = [process for process in processes if send(process, signal.SIGTERM)]
+    deadline = time.monotonic() + grace
+    for process in asked:
+        if not wait(process, max(0.0, deadline - time.monotonic())):
+            kill(process)
+
+
+def kill(process: Process) -> None:
+    """SIGKILL, and waits until the kernel has ended it."""
+    if send(process, signal.SIGKILL):
+        wait(process, 10.0)
+
+
+def find(argument: str) -> Process | None:
+    """The running process of this user with exactly this command-line argument, if any."""
+    wanted = argument.encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if entry.stat().st_uid != os.getuid() or wanted not in (entry / "cmdline").read_bytes().split(b"\0"):
+                continue
+            stat = _stat(int(entry.name))
+            if stat and stat.state not in "ZX":
+                return Process(int(entry.name), stat.started)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    state: str
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command name (field 2) may contain blanks and parentheses; the last ")" ends it.
+    fields = text[text.rindex(")") + 2 :].split()
+    return _Stat(fields[0], int(fields[19]))
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

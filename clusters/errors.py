@@ -1,0 +1,97 @@
+"""Everything that can go wrong with a cluster, as one tree.
+
+::
+
+    ClusterError                 alias, topic, partition, group: the coordinates, as far as they are known
+    ├── SecretMissing            a secret reference that leads nowhere (before any connection)
+    ├── Unreachable              no broker answered in time; the outcome of what was under way is unknown
+    ├── Unauthorised             the cluster answered, and refused who we are or what we may do
+    ├── WrongCluster             the cluster at these addresses is not the one the topology pins
+    ├── TopicMissing             a topic (or partition) that should be there is not
+    ├── TopicExists              a topic of that name is there already, with another shape
+    ├── GroupNotEmpty            a consumer group that still has members; its offsets are never touched
+    ├── RequestRefused           the broker answered with an error code we have no better name for (`code`)
+    └── ProtocolError            an answer, a batch or a control record that cannot be understood
+
+Every one of them is a message for people (`str()` says what is wrong, where, and what to do) and ends a command
+with `exit_code` 2. They can be pickled, so that Spark tasks and Airflow workers may raise them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ClusterError(Exception):
+    """Root of the tree. The message is complete in itself; the attributes repeat its coordinates for programs."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        alias: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.alias = alias
+        self.topic = topic
+        self.partition = partition
+        self.group = group
+
+
+class SecretMissing(ClusterError):
+    """A secret reference (environment variable, file, Airflow connection) that cannot be resolved."""
+
+
+class Unreachable(ClusterError):
+    """No answer in time. Build it with `Unreachable.at`, so that the message is the same everywhere."""
+
+    bootstrap: tuple[str, ...] = ()
+
+    @classmethod
+    def at(
+        cls, alias: str, bootstrap: Sequence[str], reason: str, *, protocol: str = "PLAINTEXT"
+    ) -> Unreachable:
+        """`reason` is what the network or librdkafka said, e.g. "Connection refused"."""
+        error = cls(
+            f"cluster {alias} does not answer at {', '.join(bootstrap)}: {reason.rstrip('. ')}. "
+            f"Check that its brokers run, that clusters.{alias}.bootstrap names addresses this machine can reach, "
+            f"and that they speak {protocol} there.",
+            alias=alias,
+        )
+        error.bootstrap = tuple(bootstrap)
+        return error
+
+
+class Unauthorised(ClusterError):
+    """Authentication failed, or an ACL is missing."""
+
+
+class WrongCluster(ClusterError):
+    """The pinned `cluster_id` differs from the one the brokers report."""
+
+
+class TopicMissing(ClusterError):
+    """The topic or partition does not exist (any more)."""
+
+
+class TopicExists(ClusterError):
+    """A topic of that name exists with other partitions or another cleanup policy than asked for."""
+
+
+class GroupNotEmpty(ClusterError):
+    """The consumer group has members, so the broker refuses foreign commits; so do we."""
+
+
+class RequestRefused(ClusterError):
+    """The broker's own error, with its number in `code` (https://kafka.apache.org/protocol#protocol_error_codes)."""
+
+    code: int = -1
+
+
+class ProtocolError(ClusterError):
+    """Bytes that do not mean what they should: an answer, a record batch, a control record."""

@@ -1,0 +1,130 @@
+"""What librdkafka says, in our words: its errors as `ClusterError`s, its futures with a bound.
+
+librdkafka tells *why* a cluster does not answer (refused, unknown host, TLS, wrong password) only through its error
+callback; the call itself just times out. `Complaints` keeps the latest of those texts for the message.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from clusters.errors import (
+    ClusterError,
+    GroupNotEmpty,
+    RequestRefused,
+    TopicMissing,
+    Unauthorised,
+)
+from clusters.settings import ConnectionSettings
+
+T = TypeVar("T")
+
+_NO_ANSWER = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._SSL,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._WAIT_COORD,
+    KafkaError._DESTROY,
+    KafkaError.NETWORK_EXCEPTION,
+}
+_NOT_ALLOWED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+UNKNOWN_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+LIVE_GROUP = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION}
+
+
+class Complaints:
+    """The client's error callback (`error_cb`): remembers the latest reason that means something to a person."""
+
+    def __init__(self) -> None:
+        self.latest: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason and says less
+            self.latest = error
+
+
+def cluster_error(
+    settings: ConnectionSettings,
+    error: KafkaError,
+    complaints: Complaints | None = None,
+    *,
+    doing: str,
+    topic: str | None = None,
+    partition: int | None = None,
+    group: str | None = None,
+) -> ClusterError:
+    """`doing` completes "while ...", e.g. "committing offsets of group billing"."""
+    code = error.code()
+    if code in _NO_ANSWER and complaints is not None and complaints.latest is not None:
+        error, code = complaints.latest, complaints.latest.code()
+        if code not in _NOT_ALLOWED:
+            return settings.unreachable(error.str())
+    if code in _NO_ANSWER:
+        return settings.unreachable(f"no answer in time while {doing} ({error.str()})")
+    where: dict[str, Any] = {"alias": settings.alias, "topic": topic, "partition": partition, "group": group}
+    if code in _NOT_ALLOWED:
+        who = f"user {settings.username}" if settings.username else "this client (without a user name)"
+        return Unauthorised(
+            f"cluster {settings.alias} refused {who} while {doing}: {error.str().rstrip('. ')}. "
+            f"Check clusters.{settings.alias}.security and the ACLs granted there.",
+            **where,
+        )
+    if code in UNKNOWN_TOPIC and topic is not None:
+        name = topic if partition is None or partition < 0 else f"{topic} partition {partition}"
+        return TopicMissing(
+            f"cluster {settings.alias} has no topic {name} (while {doing}). "
+            "Check the name, whether it was deleted, and whether this user may see it.",
+            **where,
+        )
+    if code in LIVE_GROUP:
+        return group_not_empty(settings.alias, group or "?")
+    refused = RequestRefused(
+        f"cluster {settings.alias} answered {error.name()} ({code}) while {doing}: {error.str().rstrip('. ')}.",
+        **where,
+    )
+    refused.code = code
+    return refused
+
+
+def group_not_empty(alias: str, group: str) -> GroupNotEmpty:
+    return GroupNotEmpty(
+        f"consumer group {group} on cluster {alias} still has members; its offsets were not touched. "
+        "Stop every consumer of the group, wait until it has left (state Empty), and try again.",
+        alias=alias,
+        group=group,
+    )
+
+
+def reason(error: Exception) -> KafkaError:
+    """The KafkaError inside a KafkaException, or one made of any other exception a client call raised."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return KafkaError(KafkaError._FAIL, str(error))
+
+
+def result(future: concurrent.futures.Future[T], timeout: float) -> T:
+    """Wait for an admin future. A wait that runs out raises KafkaException(_TIMED_OUT), as librdkafka would."""
+    try:
+        return future.result(timeout=timeout)
+    except concurrent.futures.TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from None

@@ -1,0 +1,74 @@
+"""What the workers report about each partition, in the `watershed.status` topic."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from clusters.control import STATUS, ControlWriter, Done, latest, slot_of
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.settings import ConnectionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
+
+    state: one of design 02's partition states. source_position: next source offset to copy. source_end, target_end:
+    log ends as last seen (-1: not seen yet). lag_records, lag_ms: None when not known. rate_bytes: bytes a second.
+    error, remedy: for people, only in a loud state. worker, pid: who serves it.
+    """
+
+    flow: str
+    topic: str
+    target_topic: str
+    partition: int
+    state: str
+    source_position: int = -1
+    source_end: int = -1
+    target_end: int = -1
+    lag_records: int | None = None
+    lag_ms: int | None = None
+    rate_bytes: float = 0.0
+    error: str | None = None
+    remedy: str | None = None
+    worker: str = ""
+    pid: int = 0
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.flow}|{self.topic}|{self.partition}"
+
+    @property
+    def slot(self) -> int:
+        return slot_of(self.flow, self.topic, self.partition)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PartitionStatus:
+        """Fields that a newer version added are ignored. Raises `ProtocolError` when a needed one is missing."""
+        known = {field.name for field in fields(cls)}
+        try:
+            return cls(**{name: content for name, content in value.items() if name in known})
+        except TypeError as error:
+            raise ProtocolError(
+                f"{STATUS} holds a record that cannot be read ({error}).", topic=STATUS
+            ) from None
+
+
+def read_status(settings: ConnectionSettings) -> list[PartitionStatus]:
+    """The newest report of every partition, by flow, topic and partition; empty without control topics."""
+    try:
+        view = latest(settings, STATUS)
+    except TopicMissing:
+        return []
+    reports = [PartitionStatus.from_json(value) for value in view.values()]
+    return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition))
+
+
+def write_status(writer: ControlWriter, report: PartitionStatus, on_done: Done | None = None) -> None:
+    """Write it without waiting: a lost report is followed by a newer one."""
+    writer.put_nowait(STATUS, report.key, report.to_json(), report.slot, on_done=on_done)

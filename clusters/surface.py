@@ -1,0 +1,98 @@
+"""What the rest of Watershed may ask of a cluster, and the shapes of the answers.
+
+Two implementations: `clusters.admin.Admin` (real brokers) and `clusters.fake.FakeCluster` (in memory).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from clusters.names import TopicPartition
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the cluster has it. A topic deleted and created again has another `topic_id` (KIP-516)."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Offsets of a partition: records lie in start <= offset < end."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group. `state` in Kafka's spelling: Empty, Stable, PreparingRebalance, Dead (unknown group), ..."""
+
+    id: str
+    state: str
+    protocol_type: str
+    members: int
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Administration(Protocol):
+    """Every method raises `ClusterError`s only, and answers within the implementation's timeout."""
+
+    def cluster_id(self) -> str: ...
+
+    def check_identity(self) -> None:
+        """Raises `WrongCluster` when the settings pin another cluster id than the brokers report."""
+        ...
+
+    def brokers(self) -> int:
+        """How many brokers are up."""
+        ...
+
+    def topics(self) -> dict[str, Topic]: ...
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Only what is set on the topic itself, not what it inherits. Raises `TopicMissing`."""
+        ...
+
+    def broker_config(self, key: str) -> str | None:
+        """The value in force on one broker; None when the broker knows no such key (or hides it)."""
+        ...
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Create it and wait until every partition has a leader that answers.
+
+        A topic that exists with the same number of partitions is returned as it is (its configs are not looked at);
+        another number raises `TopicExists`. replication_factor None: the broker's default.
+        """
+        ...
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
+    ) -> dict[TopicPartition, LogRange]:
+        """Log start and log end; with read_committed the end is the last stable offset. Raises `TopicMissing`."""
+        ...
+
+    def group(self, group_id: str) -> Group:
+        """An unknown group is answered as Dead, without members and offsets."""
+        ...
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for an empty group, without a leader epoch, then read back and compare. Raises `GroupNotEmpty`."""
+        ...

@@ -1,0 +1,263 @@
+"""Airflow on this machine: its four components on SQLite, reachable from loopback only.
+
+`up(directory)` makes the directory an `AIRFLOW_HOME`, starts api-server, scheduler, dag-processor and
+triggerer (each in a session of its own) and waits until `/api/v2/monitor/health` calls all of them
+healthy.  `down(directory)` ends whatever `airflow.json` names, also after a crash of the command that
+started it.  `airflow standalone` is not used: it does not end its children reliably
+(apache/airflow#67870).
+
+    python -m lab.airflow up|down|status [--dir .watershed/airflow] [--topologies DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import secrets
+import shutil
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.sessions import Session, alive, end, start
+
+ROOT = Path(__file__).resolve().parent.parent
+USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+
+
+class AirflowFailed(Exception):
+    """Airflow did not start: the message says which component, and where its log lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """A local Airflow: where it lives, where it listens, what runs."""
+
+    directory: Path
+    url: str
+    components: dict[str, Session]
+
+
+def up(directory: Path, *, topologies: Path, state: Path, timeout: float = 180.0) -> Airflow:
+    """Start Airflow in `directory`, or find it running there; returns when all components are healthy.
+
+    `topologies` is the folder the DAGs are made from; `state` is where frozen plans, Spark applications
+    and their evidence live.  Raises AirflowFailed.
+    """
+    running = launch(directory, topologies=topologies, state=state)
+    return wait_healthy(running, timeout=timeout)
+
+
+def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
+    """Start the components without waiting for them (about half a minute of imports on two cores)."""
+    directory = directory.resolve()
+    if (known := find(directory)) is not None and all(alive(s) for s in known.components.values()):
+        return known
+    down(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    env = environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
+    _write_private(directory / "passwords.json", json.dumps({user: user for user in USERS}))
+    (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
+    components: dict[str, Session] = {}
+    try:
+        _migrate_database(directory, env)
+        for name in COMPONENTS:
+            components[name] = start(_argv(name, port), log=_log(directory, name), env=env, cwd=directory)
+            _record(directory, port, components)
+    except BaseException:
+        end(components.values())
+        raise
+    return Airflow(directory, f"http://127.0.0.1:{port}", components)
+
+
+def wait_healthy(airflow: Airflow, *, timeout: float = 180.0) -> Airflow:
+    """Wait until every component reports healthy. Raises AirflowFailed with the log of the culprit."""
+    deadline = time.monotonic() + timeout
+    while set((states := health(airflow)).values()) != {"healthy"}:
+        for name, session in airflow.components.items():
+            if not alive(session):
+                raise AirflowFailed(f"airflow {name} ended while starting; see {_log(airflow.directory, name)}")
+        if time.monotonic() > deadline:
+            sick = ", ".join(f"{name} {state}" for name, state in states.items() if state != "healthy")
+            logs = airflow.directory / "components"
+            raise AirflowFailed(f"airflow is not healthy after {timeout:.0f} s ({sick}); see {logs}")
+        time.sleep(0.5)
+    return airflow
+
+
+def health(airflow: Airflow) -> dict[str, str]:
+    """State by component as `/api/v2/monitor/health` reports it ("unreachable" while nothing answers)."""
+    names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+    try:
+        with urllib.request.urlopen(f"{airflow.url}/api/v2/monitor/health", timeout=5) as answer:  # noqa: S310
+            report = json.load(answer)
+    except (urllib.error.URLError, OSError, ValueError):
+        return dict.fromkeys(names, "unreachable")
+    return {name: (report.get(name) or {}).get("status") or "starting" for name in names}
+
+
+def find(directory: Path) -> Airflow | None:
+    """What `airflow.json` in the directory names, running or not; None without such a file."""
+    path = directory.resolve() / "airflow.json"
+    if not path.exists():
+        return None
+    known = json.loads(path.read_text())
+    sessions = {name: Session(c["pid"], c["created"]) for name, c in known["components"].items()}
+    return Airflow(directory.resolve(), known["url"], sessions)
+
+
+def down(directory: Path, *, grace: float = 12.0) -> None:
+    """End the components of this directory. Nothing to end is fine."""
+    if (known := find(directory)) is None:
+        return
+    end(known.components.values(), grace=grace)
+    (known.directory / "airflow.json").unlink(missing_ok=True)
+
+
+def environment(directory: Path, port: int, *, topologies: Path, state: Path) -> dict[str, str]:
+    """The whole configuration, as environment variables: airflow.cfg is not read for any of it."""
+    core, web, wait = "AIRFLOW__CORE__", "AIRFLOW__API__", "AIRFLOW__DAG_PROCESSOR__"
+    settings = {
+        "AIRFLOW_HOME": str(directory),
+        # SQLite's own patience is 5 s: too short for several components that start together.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{directory / 'airflow.db'}?timeout=60",
+        core + "DAGS_FOLDER": str(ROOT / "dags"),
+        core + "PLUGINS_FOLDER": str(ROOT / "plugins"),
+        core + "LOAD_EXAMPLES": "False",
+        core + "PARALLELISM": "4",
+        core + "EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        core + "SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+        core + "SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
+        web + "HOST": "127.0.0.1",
+        web + "PORT": str(port),
+        web + "BASE_URL": f"http://127.0.0.1:{port}",
+        web + "WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(directory / "jwt.secret"),
+        web + "SECRET_KEY": _secret(directory / "session.secret"),
+        core + "FERNET_KEY": _secret(directory / "fernet.secret"),
+        wait + "REFRESH_INTERVAL": "15",
+        wait + "MIN_FILE_PROCESS_INTERVAL": "30",
+        wait + "PARSING_PROCESSES": "1",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "PYTHONPATH": str(ROOT),
+        "WATERSHED_TOPOLOGIES": str(topologies),
+        "WATERSHED_STATE": str(state),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW__")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")])
+    return {**inherited, **settings, "PATH": path}
+
+
+def _argv(name: str, port: int) -> list[str]:
+    extra = {
+        "api-server": ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        # Logs are read from the shared folder; their servers would listen on every interface.
+        "scheduler": ["--skip-serve-logs"],
+        "triggerer": ["--skip-serve-logs"],
+    }
+    return [sys.executable, "-m", "airflow", name, *extra.get(name, [])]
+
+
+def _migrate_database(directory: Path, env: Mapping[str, str]) -> None:
+    """Create the metadata database, or copy the one made by an earlier call (8 s of imports saved)."""
+    database = directory / "airflow.db"
+    if database.exists():
+        return
+    from importlib.metadata import version
+
+    template = ROOT / ".watershed" / "cache" / f"airflow-{version('apache-airflow')}.db"
+    if not template.exists():
+        log = _log(directory, "db-migrate")
+        argv = [sys.executable, "-m", "airflow", "db", "migrate"]
+        session = start(argv, log=log, env=env, cwd=directory)
+        _record(directory, 0, {"db-migrate": session})
+        while alive(session):
+            time.sleep(0.2)
+        if "Database migration done" not in log.read_text(errors="replace"):
+            raise AirflowFailed(f"airflow db migrate failed; see {log}")
+        _checkpoint(database)
+        template.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(database, template.with_suffix(".new"))
+        template.with_suffix(".new").replace(template)
+        return
+    shutil.copyfile(template, database)
+
+
+def _checkpoint(database: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(database) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _record(directory: Path, port: int, components: Mapping[str, Session]) -> None:
+    document = {
+        "schema": 1,
+        "url": f"http://127.0.0.1:{port}",
+        "components": {name: session.to_json() for name, session in components.items()},
+    }
+    path = directory / "airflow.json"
+    path.with_suffix(".new").write_text(json.dumps(document, indent=1))
+    path.with_suffix(".new").replace(path)
+
+
+def _secret(path: Path) -> str:
+    if not path.exists():
+        _write_private(path, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode())
+    return path.read_text()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _log(directory: Path, name: str) -> Path:
+    return directory / "components" / f"{name}.log"
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.airflow", description="Airflow on this machine")
+    parser.add_argument("verb", choices=["up", "down", "status"])
+    parser.add_argument("--dir", type=Path, default=Path(".watershed/airflow"))
+    parser.add_argument("--topologies", type=Path, default=Path("topologies"))
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    if options.verb == "down":
+        down(options.dir)
+        return 0
+    if options.verb == "up":
+        try:
+            up(options.dir, topologies=options.topologies, state=options.dir / "state")
+        except AirflowFailed as failure:
+            print(f"error: {failure}", file=sys.stderr)
+            return 2
+    if (known := find(options.dir)) is None:
+        print("airflow: not running")
+        return 1
+    print(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in USERS)})")
+    for name, state in health(known).items():
+        print(f"  {name:14} {state}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

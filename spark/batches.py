@@ -1,0 +1,231 @@
+"""Record batches as stored (magic 2) -> positions of their records, many batches at a time.
+
+A batch: baseOffset i64, length i32, leaderEpoch i32, magic i8, crc u32, attributes i16, lastOffsetDelta i32,
+firstTimestamp i64, maxTimestamp i64, producerId i64, producerEpoch i16, baseSequence i32, count i32, payload
+(Kafka protocol, "Record Batch"; KIP-98). The payload is one compressed block of records.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from spark.fingerprint import Slices
+from spark.xxh64 import I64, Bytes
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEAD = HEADER.size  # 61
+
+_SNAPPY_JAVA = b"\x82SNAPPY\x00"
+
+
+class CorruptBatch(Exception):
+    """A batch that its own checksum or lengths contradict; carries its base offset."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"corrupt record batch at offset {offset}: {why}")
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    base_offset: int
+    last_offset: int
+    first_timestamp: int
+    max_timestamp: int
+    attributes: int
+    producer_id: int
+    count: int
+    raw: memoryview
+
+    @property
+    def control(self) -> bool:
+        return bool(self.attributes & 0x20)
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & 0x10)
+
+    @property
+    def append_time(self) -> bool:
+        return bool(self.attributes & 0x08)
+
+    @property
+    def aborts(self) -> bool:
+        """A control batch that ends a transaction by ABORT (its key: version i16, type i16 = 0)."""
+        body = self.payload()
+        at = 0
+        for _ in range(4):  # record length, then attributes, timestamp delta, offset delta
+            at = _skip_varint(body, at)
+        at = _skip_varint(body, at)  # key length
+        return int.from_bytes(body[at + 2 : at + 4], "big") == 0
+
+    def payload(self) -> bytes | memoryview:
+        """Records, decompressed."""
+        return decompress(self.attributes & 7, self.raw[HEAD:], self.base_offset)
+
+
+def split(records: memoryview) -> Iterator[Batch]:
+    """Whole batches of a fetch answer; a cut-off last one is left out. The CRC32C of each is checked.
+
+    Raises CorruptBatch; ValueError for formats before magic 2.
+    """
+    at, end = 0, len(records)
+    while end - at >= HEAD:
+        base, length, _, magic, crc, attributes, delta, first, newest, producer, _, _, count = HEADER.unpack_from(
+            records, at
+        )
+        if magic != 2:
+            raise ValueError(f"record format v{magic} at offset {base} is not supported by the raw reader")
+        if at + 12 + length > end:
+            return
+        raw = records[at : at + 12 + length]
+        if crc32c(raw[21:]) != crc:
+            raise CorruptBatch(base, "checksum differs")
+        yield Batch(base, base + delta, first, newest, attributes, producer, count, raw)
+        at += 12 + length
+
+
+def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
+    """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd."""
+    if codec == 0:
+        return block
+    if codec == 1:
+        return gzip.decompress(block)
+    if codec == 2:
+        return _snappy(bytes(block))
+    if codec in (3, 4):
+        with pa.CompressedInputStream(pa.py_buffer(block), {3: "lz4", 4: "zstd"}[codec]) as stream:
+            return bytes(stream.read())
+    raise CorruptBatch(offset, f"unknown compression {codec}")
+
+
+def locate(batches: list[Batch]) -> Slices:
+    """Positions of all records of the batches, in order. Shapes (n,), n = total count."""
+    bodies = [batch.payload() for batch in batches]
+    joined = np.frombuffer(b"".join((*bodies, bytes(16))), dtype=np.uint8)
+    counts = np.array([batch.count for batch in batches], dtype=np.int64)
+    ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
+    body_at, starts = _walk(joined, ends, counts, batches)
+
+    at = starts + 1  # behind the attributes byte
+    ts_delta, at = _varints(joined, at)
+    offset_delta, at = _varints(joined, at)
+    key_len, key_at = _varints(joined, at)
+    value_len, value_at = _varints(joined, key_at + np.maximum(key_len, 0))
+    headers_at = value_at + np.maximum(value_len, 0)
+    base_offset = np.repeat(np.array([b.base_offset for b in batches], dtype=np.int64), counts)
+    first = np.repeat(np.array([b.first_timestamp for b in batches], dtype=np.int64), counts)
+    stamps = first + ts_delta
+    if any(b.append_time for b in batches):
+        newest = np.repeat(np.array([b.max_timestamp for b in batches], dtype=np.int64), counts)
+        stamps = np.where(np.repeat(np.array([b.append_time for b in batches]), counts), newest, stamps)
+    if (headers_at > body_at).any() or (key_len < -1).any() or (value_len < -1).any():
+        raise CorruptBatch(batches[0].base_offset, "record lengths exceed their record")
+    return Slices(
+        joined,
+        base_offset + offset_delta,
+        stamps,
+        key_at,
+        key_len,
+        value_at,
+        value_len,
+        headers_at,
+        body_at - headers_at,
+    )
+
+
+def _walk(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) -> tuple[I64, I64]:
+    """(end, start behind the length) of every record: each says where the next begins, so batches walk in step."""
+    if len(batches) < 24:
+        return _walk_one_by_one(data, ends, counts, batches)
+    first = np.cumsum(counts) - counts  # index of a batch's first record in the answer
+    starts = np.empty(int(counts.sum()), dtype=np.int64)
+    stops = np.empty_like(starts)
+    order = np.argsort(-counts, kind="stable")
+    at = np.concatenate(([0], ends[:-1])).astype(np.int64)[order]
+    slot, left, limit = first[order], counts[order], ends[order]
+    for step in range(int(left[0]) if len(left) else 0):
+        live = int(np.searchsorted(-left, -step, side="left"))  # those with left > step
+        length, body = _varints(data, at[:live])
+        starts[slot[:live] + step] = body
+        at[:live] = body + length
+        stops[slot[:live] + step] = at[:live]
+        if (length < 6).any() or (at[:live] > limit[:live]).any():
+            raise CorruptBatch(batches[0].base_offset, "a record is longer than its batch")
+    return stops, starts
+
+
+def _walk_one_by_one(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) -> tuple[I64, I64]:
+    raw, starts, stops, at = data.tobytes(), [], [], 0
+    for batch, end, count in zip(batches, ends.tolist(), counts.tolist(), strict=True):
+        for _ in range(count):
+            byte = raw[at]
+            at += 1
+            length, shift = byte & 0x7F, 7
+            while byte & 0x80:
+                byte = raw[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+            length >>= 1  # zigzag; never negative
+            starts.append(at)
+            at += length
+            stops.append(at)
+            if at > end:
+                raise CorruptBatch(batch.base_offset, "a record is longer than its batch")
+    return np.array(stops, dtype=np.int64), np.array(starts, dtype=np.int64)
+
+
+def _varints(data: Bytes, at: I64) -> tuple[I64, I64]:
+    """(value, position behind) of the zigzag varint at every position."""
+    byte = data[at].astype(np.int64)
+    value = byte & 0x7F
+    behind = at + 1
+    more = np.flatnonzero(byte & 0x80)
+    shift = 7
+    while len(more):
+        byte = data[behind[more]].astype(np.int64)
+        value[more] |= (byte & 0x7F) << shift
+        behind[more] += 1
+        shift += 7
+        more = more[(byte & 0x80) != 0]
+        if shift > 63 and len(more):
+            raise ValueError("varint longer than 10 bytes")
+    return (value >> 1) & 0x7FFFFFFFFFFFFFFF ^ -(value & 1), behind
+
+
+def _skip_varint(body: bytes | memoryview, at: int) -> int:
+    while body[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def _snappy(block: bytes) -> bytes:
+    codec = pa.Codec("snappy")
+    if not block.startswith(_SNAPPY_JAVA):
+        return bytes(codec.decompress(block, _snappy_size(block)))
+    at, out = 16, []  # magic 8, version 4, compatible 4; then (size i32, raw snappy) blocks
+    while at < len(block):
+        size = int.from_bytes(block[at : at + 4], "big")
+        piece = block[at + 4 : at + 4 + size]
+        out.append(bytes(codec.decompress(piece, _snappy_size(piece))))
+        at += 4 + size
+    return b"".join(out)
+
+
+def _snappy_size(block: bytes) -> int:
+    """Uncompressed size: the plain varint that raw snappy begins with."""
+    size, shift = 0, 0
+    for byte in block:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+    return size

@@ -1,0 +1,31 @@
+"""What can stop the Spark side.
+
+::
+
+    SparkError               exit_code 2; the message is complete in itself
+    ├── JavaMissing          no Java, or one too old, before anything of Spark is loaded
+    ├── WrongUse             a flow, a topic or an earlier summary that does not fit the plan
+    └── NotReadable          a range could not be read: corrupt batch, no answer in time
+
+Findings about records (missing, altered, ...) are data, not exceptions: see `spark.verdict`.
+"""
+
+from __future__ import annotations
+
+
+class SparkError(Exception):
+    """Root of the tree."""
+
+    exit_code = 2
+
+
+class JavaMissing(SparkError):
+    """There is no usable Java."""
+
+
+class WrongUse(SparkError):
+    """What was asked for does not fit the topology, the clusters or the earlier proof."""
+
+
+class NotReadable(SparkError):
+    """Records that should be there could not be read."""

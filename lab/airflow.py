@@ -26,7 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.sessions import Session, alive, end, start
+from lab.process import Process, alive, spawn
+from lab.sessions import end
 
 ROOT = Path(__file__).resolve().parent.parent
 USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
@@ -43,7 +44,7 @@ class Airflow:
 
     directory: Path
     url: str
-    components: dict[str, Session]
+    components: dict[str, Process]
 
 
 def up(directory: Path, *, topologies: Path, state: Path, timeout: float = 180.0) -> Airflow:
@@ -67,11 +68,11 @@ def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
     env = environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
     _write_private(directory / "passwords.json", json.dumps({user: user for user in USERS}))
     (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
-    components: dict[str, Session] = {}
+    components: dict[str, Process] = {}
     try:
         _migrate_database(directory, env)
         for name in COMPONENTS:
-            components[name] = start(_argv(name, port), log=_log(directory, name), env=env, cwd=directory)
+            components[name] = spawn(_argv(name, port), _log(directory, name), env)
             _record(directory, port, components)
     except BaseException:
         end(components.values())
@@ -83,8 +84,8 @@ def wait_healthy(airflow: Airflow, *, timeout: float = 180.0) -> Airflow:
     """Wait until every component reports healthy. Raises AirflowFailed with the log of the culprit."""
     deadline = time.monotonic() + timeout
     while set((states := health(airflow)).values()) != {"healthy"}:
-        for name, session in airflow.components.items():
-            if not alive(session):
+        for name, process in airflow.components.items():
+            if not alive(process):
                 raise AirflowFailed(f"airflow {name} ended while starting; see {_log(airflow.directory, name)}")
         if time.monotonic() > deadline:
             sick = ", ".join(f"{name} {state}" for name, state in states.items() if state != "healthy")
@@ -111,7 +112,7 @@ def find(directory: Path) -> Airflow | None:
     if not path.exists():
         return None
     known = json.loads(path.read_text())
-    sessions = {name: Session(c["pid"], c["created"]) for name, c in known["components"].items()}
+    sessions = {name: Process(c["pid"], c["started"]) for name, c in known["components"].items()}
     return Airflow(directory.resolve(), known["url"], sessions)
 
 
@@ -181,10 +182,13 @@ def _migrate_database(directory: Path, env: Mapping[str, str]) -> None:
     if not template.exists():
         log = _log(directory, "db-migrate")
         argv = [sys.executable, "-m", "airflow", "db", "migrate"]
-        session = start(argv, log=log, env=env, cwd=directory)
-        _record(directory, 0, {"db-migrate": session})
-        while alive(session):
-            time.sleep(0.2)
+        process = spawn(argv, log, env)
+        _record(directory, 0, {"db-migrate": process})
+        try:
+            while alive(process):
+                time.sleep(0.2)
+        finally:
+            end([process])
         if "Database migration done" not in log.read_text(errors="replace"):
             raise AirflowFailed(f"airflow db migrate failed; see {log}")
         _checkpoint(database)
@@ -202,11 +206,11 @@ def _checkpoint(database: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _record(directory: Path, port: int, components: Mapping[str, Session]) -> None:
+def _record(directory: Path, port: int, components: Mapping[str, Process]) -> None:
     document = {
         "schema": 1,
         "url": f"http://127.0.0.1:{port}",
-        "components": {name: session.to_json() for name, session in components.items()},
+        "components": {name: {"pid": process.pid, "started": process.started} for name, process in components.items()},
     }
     path = directory / "airflow.json"
     path.with_suffix(".new").write_text(json.dumps(document, indent=1))

@@ -13,8 +13,8 @@
     ├── RequestRefused           the broker answered with an error code we have no better name for (`code`)
     └── ProtocolError            an answer, a batch or a control record that cannot be understood
 
-Every one of them is a message for people (`str()` says what is wrong, where, and what to do) and ends a command
-with `exit_code` 2. They can be pickled, so that Spark tasks and Airflow workers may raise them.
+Every one of them is a message for people (`str()` says what is wrong, where, and what to do) and ends a
+command with `exit_code` 2. They can be pickled, so that Spark tasks and Airflow workers may raise them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 
 class ClusterError(Exception):
-    """Root of the tree. The message is complete in itself; the attributes repeat its coordinates for programs."""
+    """Root of the tree. The message is complete in itself; the attributes repeat its coordinates."""
 
     exit_code = 2
 
@@ -53,14 +53,12 @@ class Unreachable(ClusterError):
     bootstrap: tuple[str, ...] = ()
 
     @classmethod
-    def at(
-        cls, alias: str, bootstrap: Sequence[str], reason: str, *, protocol: str = "PLAINTEXT"
-    ) -> Unreachable:
+    def at(cls, alias: str, bootstrap: Sequence[str], reason: str, *, protocol: str = "PLAINTEXT") -> Unreachable:
         """`reason` is what the network or librdkafka said, e.g. "Connection refused"."""
         error = cls(
             f"cluster {alias} does not answer at {', '.join(bootstrap)}: {reason.rstrip('. ')}. "
-            f"Check that its brokers run, that clusters.{alias}.bootstrap names addresses this machine can reach, "
-            f"and that they speak {protocol} there.",
+            f"Check that its brokers run, that clusters.{alias}.bootstrap names addresses this machine can "
+            f"reach, and that they speak {protocol} there.",
             alias=alias,
         )
         error.bootstrap = tuple(bootstrap)

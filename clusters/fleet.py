@@ -1,4 +1,4 @@
-"""Desired state of a fleet: the workers of one topology on one target, so that they can be stopped gracefully."""
+"""Desired state of a fleet, the workers of one topology on one target, so that it can be stopped gracefully."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
-    """A flow as it should be now. `generation` grows with every change of content; `producer_id` is the id that
-    the target cluster issued for the flow's life (None until a worker asked for it)."""
+    """A flow as it should be now. `generation` grows with every change of content; `producer_id` is the id
+    that the target cluster issued for the flow's life (None until a worker asked for it)."""
 
     flow: PlanFlow
     plan_hash: str
@@ -30,7 +30,7 @@ class FlowRecord:
 
     @property
     def key(self) -> str:
-        return self.flow.id
+        return str(self.flow.id)
 
     def with_state(self, state: FlowState) -> FlowRecord:
         return replace(self, state=state)
@@ -77,9 +77,7 @@ def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
         view = latest(settings, FLOWS)
     except TopicMissing:
         return {}
-    return {
-        key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(FLEET_PREFIX)
-    }
+    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(FLEET_PREFIX)}
 
 
 def write_flow(writer: ControlWriter, record: FlowRecord) -> int:

@@ -1,12 +1,14 @@
 """What librdkafka says, in our words: its errors as `ClusterError`s, its futures with a bound.
 
-librdkafka tells *why* a cluster does not answer (refused, unknown host, TLS, wrong password) only through its error
-callback; the call itself just times out. `Complaints` keeps the latest of those texts for the message.
+librdkafka tells *why* a cluster does not answer (refused, unknown host, TLS, wrong password) only through its
+error callback; the call itself just times out. `Complaints` keeps the latest of those texts for the message.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import re
+import time
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -53,14 +55,20 @@ LIVE_GROUP = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaErr
 
 
 class Complaints:
-    """The client's error callback (`error_cb`): remembers the latest reason that means something to a person."""
+    """The client's error callback (`error_cb`): keeps the latest reason that means something to a person."""
 
     def __init__(self) -> None:
-        self.latest: KafkaError | None = None
+        self._latest: KafkaError | None = None
+        self._at = 0.0
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason and says less
-            self.latest = error
+            self._latest, self._at = error, time.monotonic()
+
+    @property
+    def latest(self) -> KafkaError | None:
+        """None when the latest complaint is half a minute old: it does not explain what fails now."""
+        return self._latest if time.monotonic() - self._at < 30 else None
 
 
 def cluster_error(
@@ -75,10 +83,11 @@ def cluster_error(
 ) -> ClusterError:
     """`doing` completes "while ...", e.g. "committing offsets of group billing"."""
     code = error.code()
-    if code in _NO_ANSWER and complaints is not None and complaints.latest is not None:
-        error, code = complaints.latest, complaints.latest.code()
+    complaint = complaints.latest if complaints is not None else None
+    if code in _NO_ANSWER and complaint is not None:
+        error, code = complaint, complaint.code()
         if code not in _NOT_ALLOWED:
-            return settings.unreachable(error.str())
+            return settings.unreachable(_plain(error.str()))
     if code in _NO_ANSWER:
         return settings.unreachable(f"no answer in time while {doing} ({error.str()})")
     where: dict[str, Any] = {"alias": settings.alias, "topic": topic, "partition": partition, "group": group}
@@ -106,6 +115,11 @@ def cluster_error(
     return refused
 
 
+def _plain(text: str) -> str:
+    """Without librdkafka's own coordinates: "host:port/bootstrap: Connection refused (after 0ms in state CONNECT)"."""
+    return re.sub(r"^\S+/\w+: |\s*\(after \d+ms in state [A-Z_]+[^)]*\)", "", text)
+
+
 def group_not_empty(alias: str, group: str) -> GroupNotEmpty:
     return GroupNotEmpty(
         f"consumer group {group} on cluster {alias} still has members; its offsets were not touched. "
@@ -123,7 +137,7 @@ def reason(error: Exception) -> KafkaError:
 
 
 def result(future: concurrent.futures.Future[T], timeout: float) -> T:
-    """Wait for an admin future. A wait that runs out raises KafkaException(_TIMED_OUT), as librdkafka would."""
+    """Wait for an admin future. Too long a wait raises KafkaException(_TIMED_OUT), as librdkafka would."""
     try:
         return future.result(timeout=timeout)
     except concurrent.futures.TimeoutError:

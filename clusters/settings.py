@@ -1,7 +1,7 @@
 """How to connect to one cluster: the plan's addresses plus resolved secrets.
 
-Secrets live only in `ConnectionSettings`, whose repr masks them; they are resolved where a connection is made and
-never written to a plan, a control topic, a log line or a command line.
+Secrets live only in `ConnectionSettings`, whose repr masks them; they are resolved where a connection is made
+and never written to a plan, a control topic, a log line or a command line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ConnectionSettings:
     key_file: str | None = None
 
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Configuration of a confluent-kafka client; `extra` (dotted keys) wins. librdkafka's own log is silent."""
+        """Configuration of a confluent-kafka client; `extra` (dotted keys) wins. Its own log is silent."""
         settings: dict[str, Any] = {
             "bootstrap.servers": ",".join(self.bootstrap),
             "security.protocol": self.protocol,
@@ -62,8 +62,8 @@ class ConnectionSettings:
 def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] = os.environ) -> ConnectionSettings:
     """Resolve a plan's cluster. Raises `SecretMissing`, which names the reference and never its content.
 
-    Credentials are `user:password` or a JSON object with `username` and `password`, in an environment variable or a
-    file; an Airflow connection is read from `AIRFLOW_CONN_<ID>` (URI or JSON), where Airflow itself looks first.
+    Credentials are `user:password` or a JSON object with `username` and `password`, in an environment variable or
+    a file; an Airflow connection is read from `AIRFLOW_CONN_<ID>` (URI or JSON), where Airflow looks first.
     With protocol SSL, credentials are the path of a PEM file holding the client's certificate and key.
     """
     security = cluster.security

@@ -14,9 +14,9 @@ from clusters.settings import ConnectionSettings
 class PartitionStatus:
     """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
 
-    state: one of design 02's partition states. source_position: next source offset to copy. source_end, target_end:
-    log ends as last seen (-1: not seen yet). lag_records, lag_ms: None when not known. rate_bytes: bytes a second.
-    error, remedy: for people, only in a loud state. worker, pid: who serves it.
+    state: one of design 02's partition states. source_position: next source offset to copy. source_end,
+    target_end: log ends as last seen (-1: not seen yet). lag_records, lag_ms: None when not known. rate_bytes:
+    bytes a second. error, remedy: for people, only in a loud state. worker, pid: who serves it.
     """
 
     flow: str
@@ -49,14 +49,12 @@ class PartitionStatus:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PartitionStatus:
-        """Fields that a newer version added are ignored. Raises `ProtocolError` when a needed one is missing."""
+        """Fields of newer versions are ignored. Raises `ProtocolError` when a needed one is missing."""
         known = {field.name for field in fields(cls)}
         try:
             return cls(**{name: content for name, content in value.items() if name in known})
         except TypeError as error:
-            raise ProtocolError(
-                f"{STATUS} holds a record that cannot be read ({error}).", topic=STATUS
-            ) from None
+            raise ProtocolError(f"{STATUS} holds a record that cannot be read ({error}).", topic=STATUS) from None
 
 
 def read_status(settings: ConnectionSettings) -> list[PartitionStatus]:

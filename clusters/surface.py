@@ -35,7 +35,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group. `state` in Kafka's spelling: Empty, Stable, PreparingRebalance, Dead (unknown group), ..."""
+    """A consumer group. `state` in Kafka's spelling: Empty, Stable, Dead (an unknown group), ..."""
 
     id: str
     state: str
@@ -78,7 +78,7 @@ class Administration(Protocol):
     ) -> Topic:
         """Create it and wait until every partition has a leader that answers.
 
-        A topic that exists with the same number of partitions is returned as it is (its configs are not looked at);
+        A topic that exists with the same number of partitions is returned as it is (configs are not looked at);
         another number raises `TopicExists`. replication_factor None: the broker's default.
         """
         ...
@@ -86,7 +86,7 @@ class Administration(Protocol):
     def offsets(
         self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
     ) -> dict[TopicPartition, LogRange]:
-        """Log start and log end; with read_committed the end is the last stable offset. Raises `TopicMissing`."""
+        """Log start and log end; with read_committed the end is the last stable offset. `TopicMissing`."""
         ...
 
     def group(self, group_id: str) -> Group:
@@ -94,5 +94,5 @@ class Administration(Protocol):
         ...
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for an empty group, without a leader epoch, then read back and compare. Raises `GroupNotEmpty`."""
+        """Commit for an empty group, without a leader epoch, then read back and compare. `GroupNotEmpty`."""
         ...

@@ -1,0 +1,151 @@
+"""Reading a control topic from its start to its end, as JSON records or as their newest values."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters import librdkafka
+from clusters.admin import Admin
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.librdkafka import Complaints
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+
+Value = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str
+    value: Value | None
+
+
+def read_log(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    from_offset: int | Mapping[int, int] | None = None,
+    *,
+    timeout: float = 15.0,
+) -> Iterator[ControlRecord]:
+    """Every committed record from the log start (or `from_offset`) up to the ends at the time of the call.
+
+    Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
+    Raises `TopicMissing`, `Unreachable`, and `ProtocolError` for a record that is not ours.
+    """
+    with Admin(settings, timeout=timeout) as admin:
+        if partitions is None:
+            found = admin.topic(topic)
+            if found is None:
+                raise _not_there(settings, topic)
+            partitions = range(found.partitions)
+        ranges = admin.offsets(TopicPartition(topic, number) for number in partitions)
+    todo: dict[int, tuple[int, int]] = {}  # partition -> from, to
+    for (_, number), span in ranges.items():
+        wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0
+        if max(span.start, wanted) < span.end:
+            todo[number] = (max(span.start, wanted), span.end)
+    return _records(settings, topic, todo, timeout)
+
+
+def latest(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    *,
+    timeout: float = 15.0,
+) -> dict[str, Value]:
+    """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent."""
+    view: dict[str, Value] = {}
+    for record in read_log(settings, topic, partitions, timeout=timeout):
+        if record.value is None:
+            view.pop(record.key, None)
+        else:
+            view[record.key] = record.value
+    return view
+
+
+def _records(
+    settings: ConnectionSettings, topic: str, todo: dict[int, tuple[int, int]], timeout: float
+) -> Iterator[ControlRecord]:
+    if not todo:
+        return
+    complaints = Complaints()
+    consumer = Consumer(
+        settings.librdkafka(
+            {
+                "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+                "error_cb": complaints,
+            }
+        )
+    )
+    try:
+        consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
+        ends = {number: end for number, (_, end) in todo.items()}
+        deadline = time.monotonic() + timeout
+        while ends:
+            message = consumer.poll(0.5)
+            if message is None:
+                if time.monotonic() > deadline:
+                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s")
+                    raise librdkafka.cluster_error(settings, silence, complaints, doing=f"reading {topic}")
+                continue
+            deadline = time.monotonic() + timeout
+            number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
+            if problem is None:
+                if number in ends and offset < ends[number]:
+                    yield _record(settings, number, message)
+            elif problem.code() != KafkaError._PARTITION_EOF:
+                raise librdkafka.cluster_error(
+                    settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number
+                )
+            # An end-of-partition event carries the next offset, a record its own.
+            if number in ends and offset + (problem is None) >= ends[number]:
+                del ends[number]
+    finally:
+        consumer.close()
+
+
+def _record(settings: ConnectionSettings, number: int, message: Message) -> ControlRecord:
+    topic, offset = message.topic() or "?", message.offset() or 0
+    try:
+        key, payload = (message.key() or b"").decode(), message.value()
+        value = None if payload is None else json.loads(payload)
+        if not key or not (value is None or isinstance(value, dict)):
+            raise ValueError
+    except ValueError:
+        raise ProtocolError(
+            f"{topic}-{number} offset {offset} on cluster {settings.alias} is not a Watershed record (a JSON "
+            f"object under a key). Only Watershed may write to {topic}: find the writer and deny it by an ACL.",
+            alias=settings.alias,
+            topic=topic,
+            partition=number,
+        ) from None
+    return ControlRecord(number, offset, message.timestamp()[1], key, value)
+
+
+def _not_there(settings: ConnectionSettings, topic: str) -> TopicMissing:
+    return TopicMissing(
+        f"cluster {settings.alias} has no topic {topic}. `topology apply` creates the control topics.",
+        alias=settings.alias,
+        topic=topic,
+    )

@@ -40,7 +40,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """One partition of a Fetch. `last_epoch` is the leader epoch of the last batch copied, -1 when unknown (KIP-320)."""
+    """One partition of a Fetch. `last_epoch` is the leader epoch of the last batch copied, -1: unknown (KIP-320)."""
 
     topic_id: uuid.UUID
     partition: int

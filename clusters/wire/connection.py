@@ -1,0 +1,186 @@
+"""One connection to one broker that speaks the requests of `clusters.wire.messages.Wire`."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from collections import deque
+from typing import Any
+
+from kio.schema.describe_producers.v0.response import DescribeProducersResponse
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.produce.v13.response import ProduceResponse
+from kio.serial import entity_reader, entity_writer
+
+from clusters.errors import ProtocolError, RequestRefused, Unreachable
+from clusters.settings import ConnectionSettings
+from clusters.wire import codes, fetch, produce, requests
+from clusters.wire.messages import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ClusterMetadata,
+    FetchedPartition,
+    FetchPartition,
+    OffsetAnswer,
+    ProducedPartition,
+    ProducePartition,
+    ProducerState,
+)
+from clusters.wire.transport import Piece, Transport
+
+_CLIENT_ID = b"watershed"
+_HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
+_CORRELATION = struct.Struct(">i")
+_PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
+_LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+
+
+def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None) -> Connection:
+    """Connect to `address`, or to the first bootstrap address that answers.
+
+    Raises Unreachable when none does.
+    """
+    if settings.protocol != "PLAINTEXT":
+        raise ProtocolError(
+            f"the data plane speaks PLAINTEXT only so far, and cluster {settings.alias} asks for "
+            f"{settings.protocol}; use a PLAINTEXT listener of that cluster",
+            alias=settings.alias,
+        )
+    if address is not None:
+        return Connection(settings.alias, address)
+    last = settings.unreachable("no bootstrap address is given")
+    for bootstrap in settings.bootstrap:
+        host, _, port = bootstrap.rpartition(":")
+        try:
+            return Connection(settings.alias, (host.strip("[]"), int(port)))
+        except Unreachable as error:
+            last = error
+    raise last
+
+
+class Connection:
+    """See `Wire` for what each method does. Produce may be pipelined; everything else is question and answer."""
+
+    def __init__(self, alias: str, address: tuple[str, int]) -> None:
+        self.alias = alias
+        self._transport = Transport(alias, *address, timeout_s=_PATIENCE_S)
+        self._correlation = 0
+        self._unanswered: deque[int] = deque()
+
+    def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        answer = self._ask(requests.metadata_question(topics), MetadataResponse)
+        return requests.metadata_answer(answer)
+
+    def fetch(
+        self,
+        partitions: tuple[FetchPartition, ...],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 32 << 20,
+        isolation: int = READ_COMMITTED,
+    ) -> list[FetchedPartition]:
+        question = fetch.fetch_request(
+            partitions,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+        )
+        correlation = self._send(fetch.API_KEY, fetch.VERSION, [_encoded(question)])
+        body = self._answer_to(correlation)
+        try:
+            error, answers = fetch.parse_fetch_answer(body)
+        except (struct.error, IndexError) as problem:
+            raise self._unintelligible("Fetch", problem) from problem
+        if error:
+            raise self._refused(f"{self._transport.address} answered a Fetch with {codes.name_of(error)}", error)
+        return answers
+
+    def send_produce(self, partitions: tuple[ProducePartition, ...], *, timeout_ms: int = 30_000) -> None:
+        body = produce.produce_body(partitions, timeout_ms)
+        self._unanswered.append(self._send(produce.API_KEY, produce.VERSION, body))
+
+    def receive_produce(self) -> list[ProducedPartition]:
+        body = self._receive(self._unanswered.popleft())
+        return produce.produced(self._decoded(body, ProduceResponse))
+
+    def list_offsets(
+        self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
+    ) -> list[OffsetAnswer]:
+        question = requests.offsets_question(partitions, timestamp, isolation)
+        return requests.offsets_answer(self._ask(question, ListOffsetsResponse))
+
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        answer = self._ask(requests.producers_question(topic, partition), DescribeProducersResponse)
+        return requests.producers_answer(answer)
+
+    def issue_producer_id(self) -> int:
+        """A fresh producer id. Waits while the coordinator loads: its answer then carries -1, which would write
+        without any protection (seen on 4.3.1 straight after a start)."""
+        for _ in range(60):
+            answer = self._ask(requests.producer_id_question(), InitProducerIdResponse)
+            if int(answer.error_code) == codes.NONE and int(answer.producer_id) >= 0:
+                return int(answer.producer_id)
+            if int(answer.error_code) not in _LOADING:
+                break
+            time.sleep(0.5)
+        raise self._refused(
+            f"cluster {self.alias} issued no producer id: {codes.name_of(int(answer.error_code))}; "
+            "the worker needs IDEMPOTENT_WRITE on the cluster",
+            int(answer.error_code),
+        )
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _ask(self, question: Any, answer_type: Any) -> Any:
+        api_key, version = int(question.__api_key__), int(question.__version__)
+        body = self._answer_to(self._send(api_key, version, [_encoded(question)]))
+        return self._decoded(body, answer_type)
+
+    def _send(self, api_key: int, version: int, body: list[Piece]) -> int:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        head = _HEADER.pack(api_key, version, self._correlation)
+        head += len(_CLIENT_ID).to_bytes(2, "big") + _CLIENT_ID
+        head += b"\x00"  # request header v2: no tagged fields; every version used here is flexible
+        self._transport.send([head, *body])
+        return self._correlation
+
+    def _answer_to(self, correlation: int) -> memoryview:
+        if self._unanswered:
+            raise ProtocolError("a question was asked while a Produce was unanswered", alias=self.alias)
+        return self._receive(correlation)
+
+    def _receive(self, correlation: int) -> memoryview:
+        frame = self._transport.receive()
+        (got,) = _CORRELATION.unpack_from(frame, 0)
+        if got != correlation:
+            self.close()
+            raise ProtocolError(f"answer {got} came where {correlation} was expected", alias=self.alias)
+        return frame[5:]  # response header v1: correlation id, no tagged fields
+
+    def _decoded(self, body: memoryview, answer_type: Any) -> Any:
+        try:
+            answer, _size = entity_reader(answer_type)(body.toreadonly(), 0)
+        except Exception as problem:
+            raise self._unintelligible(answer_type.__name__, problem) from problem
+        return answer
+
+    def _unintelligible(self, what: str, problem: Exception) -> ProtocolError:
+        self.close()
+        return ProtocolError(f"{what} of {self._transport.address} was not understood: {problem}", alias=self.alias)
+
+    def _refused(self, message: str, code: int) -> RequestRefused:
+        error = RequestRefused(message, alias=self.alias)
+        error.code = code
+        return error
+
+
+def _encoded(question: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(question))(buffer, question)
+    return buffer.getvalue()

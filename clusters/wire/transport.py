@@ -1,0 +1,75 @@
+"""Frames over one TCP connection: length-prefixed requests out, length-prefixed answers in, in order."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+
+from clusters.errors import Unreachable
+
+Piece = bytes | bytearray | memoryview
+
+_LENGTH = struct.Struct(">i")
+_LARGEST_ANSWER = 512 << 20
+_PIECES_A_CALL = 512  # below IOV_MAX (1024 on Linux)
+_BUFFER = 4 << 20
+
+
+class Transport:
+    """A blocking connection. Every failure becomes Unreachable and leaves the connection closed."""
+
+    def __init__(self, alias: str, host: str, port: int, *, timeout_s: float) -> None:
+        self.alias, self.address = alias, f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), timeout=min(timeout_s, 10.0))
+        except OSError as error:
+            raise self._lost("cannot connect", error) from error
+        self._socket.settimeout(timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+
+    def send(self, pieces: Sequence[Piece]) -> None:
+        """Send one frame made of `pieces`."""
+        views = [memoryview(_LENGTH.pack(sum(map(len, pieces)))), *(memoryview(piece) for piece in pieces)]
+        at = 0
+        try:
+            while at < len(views):
+                sent = self._socket.sendmsg(views[at : at + _PIECES_A_CALL])
+                while at < len(views) and sent >= len(views[at]):
+                    sent -= len(views[at])
+                    at += 1
+                if sent:
+                    views[at] = views[at][sent:]
+        except OSError as error:
+            self.close()
+            raise self._lost("lost the connection while sending", error) from error
+
+    def receive(self) -> memoryview:
+        """The next frame. The buffer is fresh: views into it stay valid."""
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if not 0 <= length <= _LARGEST_ANSWER:
+            self.close()
+            raise Unreachable.at(self.alias, [self.address], f"an answer of {length} bytes is not Kafka's protocol")
+        return self._exactly(length)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, length: int) -> memoryview:
+        view = memoryview(bytearray(length))
+        got = 0
+        try:
+            while got < length:
+                count = self._socket.recv_into(view[got:])
+                if count == 0:
+                    raise ConnectionResetError("the broker closed the connection")
+                got += count
+        except OSError as error:
+            self.close()
+            raise self._lost("lost the connection while waiting for an answer", error) from error
+        return view
+
+    def _lost(self, what: str, error: OSError) -> Unreachable:
+        return Unreachable.at(self.alias, [self.address], f"{what}: {error}")

@@ -1,0 +1,80 @@
+"""The desired state of one cluster (`watershed.flows`), followed record by record."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from clusters.control import FLOWS
+from clusters.errors import ProtocolError
+from clusters.fleet import FLEET_PREFIX, FleetRecord
+from clusters.flows import FlowRecord
+from clusters.settings import ConnectionSettings
+
+
+class DesiredState:
+    """Flows and fleets as of the last `follow` or `catch_up`. Not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.flows: dict[str, FlowRecord] = {}
+        self.fleets: dict[str, FleetRecord] = {}
+        self._there = False
+        self._position = 0
+        self._consumer = Consumer(
+            settings.librdkafka(
+                {
+                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 100,
+                }
+            )
+        )
+
+    def catch_up(self) -> None:
+        """Read everything that was written before the call. A cluster without the topic has no flows."""
+        if not self._assigned():
+            return
+        _low, high = self._consumer.get_watermark_offsets(TopicPartition(FLOWS, 0), timeout=10)
+        while self._position < high:
+            self.follow(0.2)
+
+    def follow(self, timeout: float) -> None:
+        """Take what is there within `timeout` seconds."""
+        if not self._assigned():
+            return
+        for message in self._consumer.consume(100, timeout=timeout):
+            error = message.error()
+            if error is None:
+                self._take((message.key() or b"").decode(), message.value())
+                self._position = (message.offset() or 0) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._position = max(self._position, message.offset() or 0)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _assigned(self) -> bool:
+        if not self._there:
+            topics = self._consumer.list_topics(FLOWS, timeout=10).topics
+            if topics[FLOWS].error is not None:
+                return False
+            self._consumer.assign([TopicPartition(FLOWS, 0, OFFSET_BEGINNING)])
+            self._there = True
+        return True
+
+    def _take(self, key: str, payload: bytes | None) -> None:
+        known: dict[str, Any] = self.fleets if key.startswith(FLEET_PREFIX) else self.flows
+        if payload is None:
+            known.pop(key, None)
+            return
+        try:
+            value = json.loads(payload)
+        except ValueError:
+            raise ProtocolError(f"{FLOWS} holds a record under {key} that is not JSON", topic=FLOWS) from None
+        known[key] = FleetRecord.from_json(value) if key.startswith(FLEET_PREFIX) else FlowRecord.from_json(value)

@@ -1,0 +1,52 @@
+"""What can stop the data plane.
+
+    ReplicatorError
+    ├── NotCopied          a source offset beyond what has been copied so far
+    ├── NoLedger           the target cluster holds no ledger entry for what was asked
+    └── BadBatch           bytes that are not a record batch we may pass on
+
+Loud states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
+"""
+
+from __future__ import annotations
+
+
+class ReplicatorError(Exception):
+    """Root of all errors of this package; `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class NotCopied(ReplicatorError):
+    """The source offset `offset` is not on the target yet: copied through `copied` only."""
+
+    exit_code = 1
+
+    def __init__(self, offset: int, copied: int) -> None:
+        self.offset = offset
+        self.copied = copied
+        super().__init__(
+            f"source offset {offset} is not copied yet: the target holds everything below {copied}; "
+            "wait for the flow to catch up, then ask again"
+        )
+
+
+class NoLedger(ReplicatorError):
+    """The ledger has nothing about this flow, topic and partition."""
+
+    def __init__(self, flow: str, topic: str = "", partition: int | None = None) -> None:
+        self.flow, self.topic, self.partition = flow, topic, partition
+        where = f"flow {flow}" + (f", topic {topic}" if topic else "")
+        where += f", partition {partition}" if partition is not None else ""
+        super().__init__(
+            f"no ledger entry for {where} on the target cluster; "
+            "has a worker served this flow yet? `topology status` shows what runs"
+        )
+
+
+class BadBatch(ReplicatorError):
+    """A record batch that cannot be passed on as it is; `reason` says why."""
+
+    def __init__(self, reason: str, base_offset: int) -> None:
+        self.reason, self.base_offset = reason, base_offset
+        super().__init__(f"batch at source offset {base_offset}: {reason}")

@@ -1,0 +1,238 @@
+"""The ledger: the runs of every partition, announced before they are used.
+
+Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<block>`
+Value one block of runs with what is needed to trust them: identity, topic ids, where this generation began.
+
+A *generation* is one look at the logs (a takeover, or the same worker looking again). It begins at the target's
+log end of that moment and holds for all records behind it, so what an older generation announced beyond that
+point never happened. Records of one generation never overwrite another's: a worker that was believed dead
+cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
+used is harmless.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+from clusters.control import LEDGER, ControlRecord, ControlWriter, read_log, slot_of
+from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.settings import ConnectionSettings
+from replicator.errors import NoLedger
+from replicator.offsetmap import OffsetMap, Run
+from replicator.partition import Identity, PartitionKey
+from replicator.resume import Remembered
+
+SCHEMA = 1
+BLOCK_RUNS = 256
+
+
+class Generation(NamedTuple):
+    """Order of takeovers; two workers that took over at once differ by their names."""
+
+    number: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition."""
+
+    key: PartitionKey
+    generation: Generation
+    number: int
+    start: int  # the target's log end when this generation began
+    identity: Identity
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+    runs: tuple[Run, ...]
+
+    @property
+    def record_key(self) -> str:
+        generation = f"{self.generation.number}.{self.generation.worker}"
+        return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "flow": self.key.flow,
+            "topic": self.key.topic,
+            "target_topic": self.key.target_topic,
+            "partition": self.key.partition,
+            "generation": self.generation.number,
+            "worker": self.generation.worker,
+            "block": self.number,
+            "start": self.start,
+            "producer_id": self.identity.producer_id,
+            "epoch": self.identity.epoch,
+            "base": self.identity.base,
+            "source_id": str(self.source_id),
+            "target_id": str(self.target_id),
+            "runs": [list(run) for run in self.runs],
+        }
+
+    @staticmethod
+    def from_record(record: ControlRecord) -> Block:
+        """Raises ProtocolError for a record that is not a block of this schema."""
+        value = record.value or {}
+        try:
+            if value["schema"] != SCHEMA:
+                raise ValueError(f"schema {value['schema']}")
+            return Block(
+                key=PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"]),
+                generation=Generation(value["generation"], value["worker"]),
+                number=value["block"],
+                start=value["start"],
+                identity=Identity(value["producer_id"], value["epoch"], value["base"]),
+                source_id=uuid.UUID(value["source_id"]),
+                target_id=uuid.UUID(value["target_id"]),
+                runs=tuple(Run(target, source) for target, source in value["runs"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
+                f"that this version cannot read ({error!r})",
+                topic=LEDGER,
+                partition=record.partition,
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the ledger says, by partition."""
+
+    partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
+
+    def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
+        """What is known of a partition, and the number of the newest generation (0: none)."""
+        return self.partitions.get(key, (None, 0))
+
+    def map(self, flow: str, topic: str, partition: int) -> OffsetMap:
+        """The offset map of a partition; `topic` is its name on the source or on the target. Raises NoLedger."""
+        for key, (remembered, _) in self.partitions.items():
+            if key.flow == flow and topic in (key.topic, key.target_topic) and key.partition == partition:
+                return remembered.map
+        raise NoLedger(flow, topic, partition)
+
+
+def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
+    """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
+    newest: dict[str, Block] = {}
+    try:
+        for record in read_log(settings, LEDGER, slots):
+            if record.value is None:
+                newest.pop(record.key, None)
+            elif flow is None or record.value.get("flow") == flow:
+                newest[record.key] = Block.from_record(record)
+    except TopicMissing:
+        return Ledger({})
+    return Ledger(assembled(newest.values()))
+
+
+def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, int]]:
+    """Blocks in any order → what they say together, by partition."""
+    by_partition: dict[PartitionKey, list[Block]] = defaultdict(list)
+    for block in blocks:
+        by_partition[block.key].append(block)
+    return {key: _one_partition(found) for key, found in by_partition.items()}
+
+
+def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
+    """Lay the generations over each other, oldest first.
+
+    A generation is right from its start to the last run that it announced. Behind that, what an older one announced
+    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
+    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
+    something they agree; after a compaction in between, the newer one wins and what contradicts it is dropped.
+    """
+    by_generation: dict[tuple[int, Generation], list[Run]] = defaultdict(list)
+    for block in sorted(blocks, key=lambda block: block.number):
+        by_generation[block.start, block.generation].extend(block.runs)
+    kept: list[Run] = []
+    for (start, _generation), runs in sorted(by_generation.items()):
+        last = runs[-1]
+        beyond = [run for run in kept if run.target > last.target]
+        if beyond and beyond[0].source - last.source < beyond[0].target - last.target:
+            beyond = []
+        kept = [*(run for run in kept if run.target < start), *runs, *beyond]
+    newest = max(blocks, key=lambda block: block.generation)
+    remembered = Remembered(OffsetMap(_packed(kept)), newest.identity, newest.source_id, newest.target_id)
+    return remembered, newest.generation.number
+
+
+def _packed(runs: list[Run]) -> tuple[Run, ...]:
+    """Without the runs that only continue the one before (each takeover repeats where it stands)."""
+    packed: list[Run] = []
+    for run in runs:
+        if packed and run.target - packed[-1].target == run.source - packed[-1].source:
+            continue
+        packed.append(run)
+    return tuple(packed)
+
+
+@dataclass(slots=True)
+class PartitionLedger:
+    """Writes the runs of one generation. One record is under way at a time; what comes meanwhile goes together."""
+
+    writer: ControlWriter
+    template: Block  # number 0, without runs
+    on_durable: Callable[[list[Run]], None]
+    on_failure: Callable[[ClusterError], None]
+    _block: list[Run] = field(default_factory=list)
+    _number: int = 0
+    _waiting: list[Run] = field(default_factory=list)
+    _under_way: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    def append(self, runs: list[Run]) -> None:
+        """Write `runs`; `on_durable` is called with them when the ledger's brokers hold them."""
+        with self._lock:
+            self._waiting.extend(runs)
+            batch = self._next()
+        if batch:
+            self._write(*batch)
+
+    def _next(self) -> tuple[Block, list[Run]] | None:
+        if self._under_way or not self._waiting:
+            return None
+        if len(self._block) >= BLOCK_RUNS:
+            self._number += 1
+            self._block = []
+        room = BLOCK_RUNS - len(self._block)
+        batch, self._waiting = self._waiting[:room], self._waiting[room:]
+        self._block.extend(batch)
+        self._under_way = True
+        template = self.template
+        block = Block(
+            key=template.key,
+            generation=template.generation,
+            number=self._number,
+            start=template.start,
+            identity=template.identity,
+            source_id=template.source_id,
+            target_id=template.target_id,
+            runs=tuple(self._block),
+        )
+        return block, batch
+
+    def _write(self, block: Block, batch: list[Run]) -> None:
+        def done(error: ClusterError | None, _offset: int) -> None:
+            if error is not None:
+                self.on_failure(error)
+                return
+            self.on_durable(batch)
+            with self._lock:
+                self._under_way = False
+                following = self._next()
+            if following:
+                self._write(*following)
+
+        slot = slot_of(block.key.flow, block.key.topic, block.key.partition)
+        try:
+            self.writer.put_nowait(LEDGER, block.record_key, block.to_json(), slot, on_done=done)
+        except ClusterError as error:
+            self.on_failure(error)

@@ -1,0 +1,184 @@
+"""Looking at both logs: the I/O behind `replicator.resume`, for many partitions of one flow at once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clusters.errors import ClusterError, RequestRefused, TopicMissing
+from clusters.settings import ConnectionSettings
+from clusters.wire import codes
+from clusters.wire.connection import Connection, connect
+from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from replicator.batches import Batch, batches_in
+from replicator.partition import PartitionKey
+from replicator.resume import Seen
+
+SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A partition's leader and what it says of the log."""
+
+    topic_id: uuid.UUID
+    leader: Address
+    start: int
+    end: int
+
+
+class Stillness:
+    """Since when the ends of a partition's logs have stood still, by a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[PartitionKey, tuple[tuple[int, int], float]] = {}
+
+    def settled(self, key: PartitionKey, ends: tuple[int, int], now: float) -> bool:
+        """Whether `ends` were the same at every look of the last SETTLE_S seconds."""
+        seen, since = self._since.get(key, (ends, now))
+        if seen != ends:
+            since = now
+        self._since[key] = (ends, since)
+        return now - since >= SETTLE_S
+
+
+def look(
+    keys: Iterable[PartitionKey],
+    source: ConnectionSettings,
+    target: ConnectionSettings,
+    producer_ids: Mapping[PartitionKey, int],
+    expiration_ms: int,
+    stillness: Stillness,
+) -> dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError]:
+    """What both logs look like now: (seen, source leader, target leader) by partition.
+
+    Raises Unreachable when a cluster does not answer at all; trouble with one partition stands in its place.
+    """
+    wanted = list(keys)
+    at_source = _led(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
+    at_target = _led(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
+    found: dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError] = {}
+    connections: dict[Address, Connection] = {}
+    try:
+        for key in wanted:
+            here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
+            if isinstance(here, ClusterError):
+                found[key] = here
+            elif isinstance(there, ClusterError):
+                found[key] = there
+            else:
+                if there.leader not in connections:
+                    connections[there.leader] = connect(target, there.leader)
+                connection = connections[there.leader]
+                seen = _seen(key, here, there, connection, producer_ids[key], expiration_ms, stillness)
+                found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
+    finally:
+        for connection in connections.values():
+            connection.close()
+    return found
+
+
+def _seen(
+    key: PartitionKey,
+    here: Led,
+    there: Led,
+    connection: Connection,
+    producer_id: int,
+    expiration_ms: int,
+    stillness: Stillness,
+) -> Seen | ClusterError:
+    error, states = connection.describe_producers(key.target_topic, key.partition)
+    if error:
+        return _refused(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
+    tail: Batch | None = None
+    if there.end > there.start:
+        stored = _tail(connection, there, key.partition)
+        if isinstance(stored, ClusterError):
+            return stored
+        tail = stored
+    ours = next((state for state in states if state.producer_id == producer_id), None)
+    return Seen(
+        source_id=here.topic_id,
+        source_start=here.start,
+        source_end=here.end,
+        target_id=there.topic_id,
+        target_start=there.start,
+        target_end=there.end,
+        tail=tail,
+        producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
+        now=int(time.time() * 1000),
+        expiration=expiration_ms,
+        settled=stillness.settled(key, (here.end, there.end), time.monotonic()),
+    )
+
+
+def _tail(connection: Connection, there: Led, partition: int) -> Batch | ClusterError | None:
+    """The last stored batch. Asking for the last offset brings the whole batch that holds it (KIP-74)."""
+    (answer,) = connection.fetch(
+        (FetchPartition(there.topic_id, partition, there.end - 1),), max_wait_ms=0, isolation=READ_UNCOMMITTED
+    )
+    if answer.error:
+        return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+    return next((batch for batch in batches_in(answer.records) if batch.end == there.end), None)
+
+
+def _led(
+    settings: ConnectionSettings, partitions: list[tuple[str, int]], isolation: int
+) -> dict[tuple[str, int], Led | ClusterError]:
+    found: dict[tuple[str, int], Led | ClusterError] = {}
+    leaders: dict[tuple[str, int], tuple[uuid.UUID, Address]] = {}
+    with closing(connect(settings)) as connection:
+        metadata = connection.metadata(tuple(sorted({topic for topic, _ in partitions})))
+    topics = {topic.name: topic for topic in metadata.topics}
+    for topic, partition in partitions:
+        described = topics.get(topic)
+        if described is None or described.error or partition >= len(described.partitions):
+            found[topic, partition] = TopicMissing(
+                f"cluster {settings.alias} has no topic {topic} with a partition {partition}",
+                alias=settings.alias,
+                topic=topic,
+                partition=partition,
+            )
+            continue
+        leader = metadata.brokers.get(described.partitions[partition].node)
+        if leader is None:
+            found[topic, partition] = _refused(settings.alias, "Metadata", topic, partition, codes.LEADER_NOT_AVAILABLE)
+            continue
+        leaders[topic, partition] = (described.topic_id, Address(*leader))
+    by_leader: dict[Address, list[tuple[str, int]]] = defaultdict(list)
+    for where, (_topic_id, address) in leaders.items():
+        by_leader[address].append(where)
+    for address, led in by_leader.items():
+        with closing(connect(settings, address)) as connection:
+            asked = tuple(led)
+            starts = {(a.topic, a.partition): a for a in connection.list_offsets(asked, EARLIEST)}
+            ends = {(a.topic, a.partition): a for a in connection.list_offsets(asked, LATEST, isolation=isolation)}
+        for where in led:
+            error = starts[where].error or ends[where].error
+            if error:
+                found[where] = _refused(settings.alias, "ListOffsets", *where, error)
+            else:
+                topic_id, _ = leaders[where]
+                found[where] = Led(topic_id, address, starts[where].offset, ends[where].offset)
+    return found
+
+
+def _refused(alias: str, what: str, topic: str, partition: int, code: int) -> RequestRefused:
+    error = RequestRefused(
+        f"cluster {alias} answers {codes.name_of(code)} to {what} for {topic}-{partition}",
+        alias=alias,
+        topic=topic,
+        partition=partition,
+    )
+    error.code = code
+    return error

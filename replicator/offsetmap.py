@@ -1,0 +1,96 @@
+"""The offset map of one partition: which source offset stands at which target offset.
+
+A *run* says that consecutive source offsets were copied to consecutive target offsets. Only the start of a run
+is stored: it lasts until the next run starts, the last one until the target's log end. A topic without gaps is
+one run for ever; a transactional topic has one run a transaction (its markers are the gaps).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from replicator.errors import NotCopied, ReplicatorError
+
+
+class Run(NamedTuple):
+    """From here on, target offset `target + n` holds source offset `source + n`."""
+
+    target: int
+    source: int
+
+
+class Stretch(NamedTuple):
+    """A run with its length: `records` records from `source` on stand at `target` on."""
+
+    target: int
+    source: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Runs in log order: both `target` and `source` never fall from one run to the next.
+
+    Two runs may start at the same target offset (the first of them held nothing): the later one counts.
+    """
+
+    runs: tuple[Run, ...]
+    _sources: tuple[int, ...] = field(init=False, repr=False)
+    _targets: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for before, after in zip(self.runs, self.runs[1:], strict=False):
+            if after.target < before.target or after.source - before.source < after.target - before.target:
+                raise ReplicatorError(f"the offset map contradicts itself: {before} then {after}")
+        object.__setattr__(self, "_sources", tuple(run.source for run in self.runs))
+        object.__setattr__(self, "_targets", tuple(run.target for run in self.runs))
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[int, int]]) -> OffsetMap:
+        """A map from (target, source) pairs in any order."""
+        return OffsetMap(tuple(Run(target, source) for target, source in sorted(pairs)))
+
+    def to_target(self, source_offset: int, target_end: int) -> int:
+        """Where a reader that continues at `source_offset` continues on the target.
+
+        An offset in a gap (marker, aborted or compacted record) gives the next record's target offset.
+        `target_end` is the target's log end. Raises NotCopied when `source_offset` is beyond what was copied.
+        """
+        at = bisect_right(self._sources, source_offset) - 1
+        if at < 0:
+            first = self._targets[0] if self._targets else target_end
+            if not self.runs:
+                raise NotCopied(source_offset, 0)
+            return min(first, target_end)
+        target = self._targets[at] + source_offset - self._sources[at]
+        if at + 1 < len(self.runs):
+            target = min(target, self._targets[at + 1])
+        if target > target_end:
+            raise NotCopied(source_offset, self.source_position(target_end))
+        return target
+
+    def to_source(self, target_offset: int) -> int:
+        """The source offset that stands at `target_offset` (at the log end: where copying goes on)."""
+        at = bisect_right(self._targets, target_offset) - 1
+        if at < 0:
+            raise ReplicatorError(f"target offset {target_offset} lies before the first copied record")
+        return self._sources[at] + target_offset - self._targets[at]
+
+    def source_position(self, target_end: int) -> int:
+        """The source is copied through (everything below) this offset when the target's log ends at `target_end`."""
+        return self.to_source(target_end) if self.runs else 0
+
+    def stretches(self, target_end: int) -> Iterator[Stretch]:
+        """The runs that hold records, with their lengths, up to the target's log end."""
+        for at, run in enumerate(self.runs):
+            end = self._targets[at + 1] if at + 1 < len(self.runs) else target_end
+            end = min(end, target_end)
+            if end > run.target:
+                yield Stretch(run.target, run.source, end - run.target)
+
+    def extended(self, run: Run) -> OffsetMap:
+        """This map with a run appended."""
+        return OffsetMap((*self.runs, run))

@@ -1,0 +1,201 @@
+"""Copying one partition, as decisions without I/O.
+
+The fetching side calls `accept`, the sending side `next_outgoing` and `answered`; the ledger calls `durable`.
+A `PartitionCopy` lives from one look at the logs to the next (`replicator.resume`): whenever anything is in
+doubt it is thrown away and a new one starts from what the target's log says.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple
+
+from clusters.wire import codes
+from clusters.wire.messages import ProducedPartition
+from replicator.batches import Batch, Sifted
+from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
+from replicator.offsetmap import Run
+from replicator.states import LookAgain, Loud
+
+_REJECTED = frozenset({codes.MESSAGE_TOO_LARGE, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
+_DENIED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class PartitionKey(NamedTuple):
+    """Which partition of which flow: names as the topology and the clusters have them."""
+
+    flow: str
+    topic: str  # on the source
+    target_topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes: the flow's producer id, and where its sequence numbers begin on this partition."""
+
+    producer_id: int
+    epoch: int
+    base: int  # target offset that has sequence 0
+
+    def sequence(self, target_offset: int) -> int:
+        """Sequence number of the record at `target_offset` (research page on sequence numbers, §4 R1)."""
+        return (target_offset - self.base) % SEQUENCE_SPACE
+
+
+class Outgoing(NamedTuple):
+    """One batch on its way: `first` is the target offset it must get, `pieces` the bytes to send."""
+
+    first: int
+    records: int
+    source_end: int
+    max_timestamp: int
+    size: int
+    pieces: tuple[bytes | memoryview, ...]
+
+
+@dataclass(slots=True)
+class PartitionCopy:
+    """State of one partition between two looks at the logs. Offsets: `position` on the source, others on the target.
+
+    `depth` is how many batches may be in flight; 1 until the broker has confirmed that it holds our producer state.
+    """
+
+    key: PartitionKey
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+    identity: Identity
+    position: int
+    acked: int
+    depth: int
+    depth_confirmed: int
+    leader_epoch: int = -1
+    ready: deque[Outgoing] = field(default_factory=deque)
+    in_flight: deque[Outgoing] = field(default_factory=deque)
+    buffered: int = 0  # bytes in ready and in_flight
+    source_end: int = -1  # last stable offset at the last fetch
+    copied_through: int = -1  # source offset, by acknowledgements
+    copied_bytes: int = 0
+    copied_timestamp: int = -1
+    trouble: Loud | LookAgain | None = None
+    lock: Lock = field(default_factory=Lock, repr=False)
+    _prepared: int = -1  # target offset behind the last batch in ready
+    _expected: int = -1  # source offset that would extend the current run
+    _blocked_from: list[int] = field(default_factory=list)  # run starts that the ledger has not confirmed
+
+    def __post_init__(self) -> None:
+        self._prepared = self.acked
+        self._expected = self.copied_through = self.position
+
+    def accept(self, sifted: Sifted) -> list[Run]:
+        """Take what a Fetch at `position` brought. Returns the runs that the ledger must hold before they are sent.
+
+        Batches behind a new run wait until `durable` was called for it.
+        """
+        runs: list[Run] = []
+        with self.lock:
+            for batch in sifted.batches:
+                if batch.base != self._expected:
+                    runs.append(Run(self._prepared, batch.base))
+                self._prepare(batch)
+            if sifted.position != self._expected:
+                runs.append(Run(self._prepared, sifted.position))
+                self._expected = sifted.position
+            self.position = sifted.position
+            if sifted.leader_epoch >= 0:
+                self.leader_epoch = sifted.leader_epoch
+            if sifted.refused is not None and self.trouble is None:
+                self.trouble = Loud("unsupported", str(sifted.refused))
+            self._blocked_from.extend(run.target for run in runs)
+            if not self.in_flight and not self.ready:
+                self.copied_through = self.position
+        return runs
+
+    def durable(self, runs: list[Run]) -> None:
+        """The ledger holds these runs now."""
+        with self.lock:
+            for run in runs:
+                self._blocked_from.remove(run.target)
+
+    def next_outgoing(self) -> Outgoing | None:
+        """The batch to send now, moved to `in_flight`; None while there is none or it must wait."""
+        with self.lock:
+            if self.trouble is not None or not self.ready or len(self.in_flight) >= self.depth:
+                return None
+            if self._blocked_from and self.ready[0].first >= min(self._blocked_from):
+                return None
+            outgoing = self.ready.popleft()
+            self.in_flight.append(outgoing)
+            return outgoing
+
+    def answered(self, answer: ProducedPartition) -> None:
+        """The answer to the oldest batch in flight. Sets `trouble` when copying cannot simply go on."""
+        with self.lock:
+            sent = self.in_flight.popleft()
+            self.buffered -= sent.size
+            if answer.error == codes.NONE and answer.base_offset == sent.first:
+                self.acked = sent.first + sent.records
+                self.copied_through = sent.source_end
+                self.copied_bytes += sent.size
+                self.copied_timestamp = sent.max_timestamp
+                self.depth = self.depth_confirmed
+                if not self.in_flight and not self.ready:
+                    self.copied_through = self.position
+                return
+            found = _judged(sent, answer)
+            if self.trouble is None or (isinstance(found, Loud) and isinstance(self.trouble, LookAgain)):
+                self.trouble = found
+
+    def connection_lost(self, reason: str) -> None:
+        """Nothing is known about what was in flight."""
+        with self.lock:
+            self.in_flight.clear()
+            if self.trouble is None:
+                self.trouble = LookAgain(reason)
+
+    @property
+    def idle(self) -> bool:
+        return not self.in_flight
+
+    def _prepare(self, batch: Batch) -> None:
+        header = rewritten(
+            batch.data[:HEADER_SIZE],
+            producer_id=self.identity.producer_id,
+            epoch=self.identity.epoch,
+            sequence=self.identity.sequence(self._prepared),
+        )
+        size = len(batch.data)
+        self.ready.append(
+            Outgoing(
+                first=self._prepared,
+                records=batch.records,
+                source_end=batch.end,
+                max_timestamp=batch.max_timestamp,
+                size=size,
+                pieces=(header, batch.data[HEADER_SIZE:]),
+            )
+        )
+        self.buffered += size
+        self._prepared += batch.records
+        self._expected = batch.end
+
+
+def _judged(sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
+    """What an answer other than the expected one means (research page on sequence numbers, §6 points 3 and 4)."""
+    extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
+    name = codes.name_of(answer.error)
+    if answer.error == codes.NONE:
+        return Loud(
+            "duplicated",
+            f"{sent.records} records meant for {extent} were stored at offset {answer.base_offset} instead",
+        )
+    if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
+        return Loud("target_gone", f"the target answers {name} to {extent}")
+    if answer.error in _REJECTED:
+        return Loud("rejected", f"the target answers {name} to {extent}: {answer.message or 'no reason given'}")
+    if answer.error in _DENIED:
+        return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
+    return LookAgain(f"the target answers {name} to {extent}")

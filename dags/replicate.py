@@ -1,0 +1,63 @@
+"""Airflow DAG `replicate__<name>` for every topology file: from the file to running flows."""
+
+from airflow.sdk import DAG, Param
+
+from plugins.watershed_flows import (
+    ApplyPlanOperator,
+    FlowsRunningOperator,
+    FreezePlanOperator,
+    StartFleetsOperator,
+)
+from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
+
+DOC = """
+### Replicate `{name}`
+Compiles `{path}` and freezes the plan, creates the topics that are missing on the target clusters, writes the
+desired flows, starts a fleet of workers for every target cluster, and waits until every partition is served.
+
+Flows: {flows}
+
+Run it again after every change of the file: what runs already is found, not started twice. The fleets go on
+whatever happens to Airflow.
+"""
+
+
+def replicate(file: TopologyFile) -> DAG:
+    plan = file.plan
+    with DAG(
+        dag_id=f"replicate__{file.name}",
+        schedule=None,
+        max_active_runs=1,
+        render_template_as_native_obj=True,
+        tags=["watershed", "replicate"],
+        doc_md=DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows)),
+        params={
+            "workers": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                maximum=256,
+                description="Workers in every fleet; empty: the number in the file.",
+            ),
+            "plan_hash": Param(
+                "",
+                type="string",
+                pattern="^(sha256:[0-9a-f]{64})?$",
+                description="Refuse to run unless the file still compiles to this plan (`topology compile`).",
+            ),
+        },
+    ) as dag:
+        frozen = "{{ ti.xcom_pull('compile') }}"
+        compiled = FreezePlanOperator(
+            task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}", do_xcom_push=True
+        )
+        applied = ApplyPlanOperator(task_id="apply", plan=frozen, retries=2)
+        fleets = StartFleetsOperator(task_id="start_fleets", plan=frozen, workers="{{ params.workers }}", retries=1)
+        running = FlowsRunningOperator(task_id="wait_running", plan=frozen, fleets=fleets.output)
+        compiled >> applied >> fleets >> running
+    return dag
+
+
+for _file in topology_files():
+    if _file.is_wanted(_id := f"replicate__{_file.name}"):
+        globals()[_id] = replicate(_file) if _file.plan else report_dag("replicate", _file)

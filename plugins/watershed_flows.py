@@ -1,0 +1,269 @@
+"""The steps of `replicate__<name>`: freeze the plan, apply it, start the fleets, wait until every flow runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
+from plugins.watershed_spark import spark_environment
+from plugins.watershed_state import freeze, frozen_plan, state_folder
+
+if TYPE_CHECKING:
+    from topology.plan import Plan, PlanFlow
+
+SERVED = ("running", "catching_up")
+QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *SERVED)  # every other state is loud
+
+
+class FreezePlanOperator(BaseOperator):
+    """Compile the file once; the whole run reads this plan, whatever happens to the file meanwhile.
+
+    Fails for a plan hash other than `expected` ("" expects nothing). Returns the plan's hash.
+    """
+
+    template_fields: Sequence[str] = ("expected",)
+
+    def __init__(self, *, path: str, expected: str | None = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.path = path
+        self.expected = expected
+
+    def execute(self, context: Any) -> str:
+        from topology.errors import InvalidTopology, UnreadableTopology
+
+        try:
+            plan = freeze(Path(self.path))
+        except (InvalidTopology, UnreadableTopology) as problem:
+            raise AirflowFailException(str(problem)) from None
+        if self.expected and self.expected != plan.hash:
+            raise AirflowFailException(
+                f"{self.path} compiles to {plan.hash}, this run was asked for {self.expected}: the file has "
+                "changed since it was reviewed. Review the new plan and trigger with its hash."
+            )
+        flows = ", ".join(flow.id for flow in plan.read().flows)
+        self.log.info("plan %s frozen in %s; flows: %s", plan.hash, plan.folder, flows)
+        return plan.hash
+
+
+class ApplyPlanOperator(BaseOperator):
+    """Create control and target topics and write the desired flows, as `topology apply` does."""
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Any) -> None:
+        from replicator.apply import apply
+
+        from clusters.errors import ClusterError
+
+        try:
+            for change in apply(frozen_plan(self.plan).read()):
+                self.log.info("%s", change)
+        except ClusterError as problem:
+            raise AirflowException(str(problem)) from None
+
+
+class StartFleetsOperator(BaseOperator):
+    """Start the workers of every target cluster as one detached program each, or find them running.
+
+    They survive Airflow, follow `watershed.flows`, and end when their fleet's record says `stopped`.
+    `workers` overrides the file's number. Returns the fleets' folders.
+    """
+
+    template_fields: Sequence[str] = ("plan", "workers")
+
+    def __init__(self, *, plan: str, workers: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.workers = workers
+
+    def execute(self, context: Any) -> list[str]:
+        frozen = frozen_plan(self.plan)
+        started = []
+        for fleet in fleets_of(frozen.read()):
+            count = int(self.workers) if self.workers else fleet.workers
+            folder = fleet.folder
+            module, arguments = fleet.program(frozen.topology, count, folder)
+            running = Detached(folder).alive()
+            try:
+                program = start(folder, module, arguments, spark_environment() if fleet.spark else clean_environment())
+            except ProcessFailed as failure:
+                raise AirflowException(str(failure)) from None
+            self.log.info(
+                "fleet into %s: %s (%s, %d workers, pid %s), log %s",
+                fleet.target, "runs already" if running else "started", module, count, program.pid(), program.log,
+            )  # fmt: skip
+            started.append(str(folder))
+        return started
+
+
+class FlowsRunningOperator(BaseOperator):
+    """Wait, without a worker slot, until every partition of every flow is served.
+
+    Fails at once when a fleet's program ended or a partition is loud, with its coordinates and remedy.
+    """
+
+    template_fields: Sequence[str] = ("plan", "fleets")
+
+    def __init__(self, *, plan: str, fleets: Any, timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.fleets = fleets
+        self.timeout = timeout
+
+    def execute(self, context: Any) -> None:
+        folders = [str(folder) for folder in self.fleets]
+        self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
+
+    def check(self, context: Any, event: dict[str, Any]) -> None:
+        if event["problem"]:
+            raise AirflowException(event["problem"])
+        self.log.info("%s", event["seen"])
+
+
+class FlowsRunning(BaseTrigger):
+    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than the first
+    look count: an earlier fleet may have left `running` behind."""
+
+    def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 2.0) -> None:
+        super().__init__()
+        self.plan = plan
+        self.fleets = fleets
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"plan": self.plan, "fleets": self.fleets, "poll_seconds": self.poll_seconds}
+        return "plugins.watershed_flows.FlowsRunning", kwargs
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        from clusters.errors import ClusterError
+
+        plan = frozen_plan(self.plan).read()
+        wanted: dict[str, set[tuple[str, int]]] | None = None
+        first: dict[str, int] | None = None
+        said = ""
+        while True:
+            try:
+                if wanted is None:
+                    wanted = await asyncio.to_thread(expected_partitions, plan)
+                view = await asyncio.to_thread(look, plan)
+                if first is None:
+                    first = {key: report.at_ms for key, report in view.items()}
+                found = judge(wanted, {k: r for k, r in view.items() if r.at_ms != first.get(k)})
+                text, problem, done = found.text, found.problem, found.done
+            except ClusterError as trouble:
+                text, problem, done = f"asking again: {trouble}", "", False
+            if text != said:
+                self.log.info(text)
+                said = text
+            problem = problem or dead_fleets(self.fleets)
+            if done or problem:
+                yield TriggerEvent({"seen": text, "problem": problem})
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers of one topology into one target cluster."""
+
+    topology: str
+    target: str
+    workers: int
+    spark: bool
+
+    @property
+    def folder(self) -> Path:
+        return state_folder() / "fleets" / self.topology / self.target
+
+    def program(self, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
+        """Module and arguments."""
+        where = ["--topology", str(topology), "--target", self.target]
+        if self.spark:
+            state = ["--state", str(folder / "state.json")]
+            return "spark.replicate", [*where, "--workers", str(workers), *state]
+        return "cli.main", ["worker", str(topology), "--target", self.target, "--processes", str(workers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a look at the flows found: for people, what is wrong ("" nothing), and whether all are served."""
+
+    text: str
+    problem: str
+    done: bool
+
+
+def fleets_of(plan: Plan) -> list[Fleet]:
+    """One fleet a target cluster; Spark unless every flow into it asks for processes."""
+    fleets = []
+    for target in sorted({flow.target for flow in plan.flows}):
+        flows = [flow for flow in plan.flows if flow.target == target]
+        spark = any(flow.engine == "spark" for flow in flows)
+        fleets.append(Fleet(plan.topology, target, max(flow.workers for flow in flows), spark))
+    return fleets
+
+
+def expected_partitions(plan: Plan) -> dict[str, set[tuple[str, int]]]:
+    """Flow id → the (topic, partition) pairs of its source that it selects, as the source has them now."""
+    from clusters.admin import Admin
+    from clusters.settings import connection_settings
+
+    running = [flow for flow in plan.flows if flow.state == "running"]
+    wanted = {}
+    for alias in sorted({flow.source for flow in running}):
+        with Admin(connection_settings(plan.cluster(alias))) as admin:
+            topics = admin.topics().values()
+        for flow in (flow for flow in running if flow.source == alias):
+            wanted[str(flow.id)] = _selected(flow, topics)
+    return wanted
+
+
+def look(plan: Plan) -> dict[str, Any]:
+    """The newest report of every partition of the plan's flows, by its key."""
+    from clusters.settings import connection_settings
+    from clusters.status import read_status
+
+    ours = {str(flow.id) for flow in plan.flows}
+    targets = sorted({flow.target for flow in plan.flows})
+    reports = [r for alias in targets for r in read_status(connection_settings(plan.cluster(alias)))]
+    return {report.key: report for report in reports if report.flow in ours}
+
+
+def judge(wanted: dict[str, set[tuple[str, int]]], view: dict[str, Any]) -> Judgement:
+    """Compare reports with what should be served."""
+    words, loud, done = [], [], True
+    for flow, places in wanted.items():
+        reports = [r for r in view.values() if r.flow == flow and (r.topic, r.partition) in places]
+        served = [r for r in reports if r.state in SERVED]
+        loud += [r for r in reports if r.state not in QUIET]
+        lag = sum(r.lag_records or 0 for r in served)
+        words.append(f"{flow}: {len(served)} of {len(places)} partitions served, lag {lag:,} records")
+        done = done and len(served) == len(places)
+    problem = "\n".join(f"{r.flow} {r.topic}-{r.partition}: {r.state}: {r.error} {r.remedy or ''}" for r in loud)
+    return Judgement("; ".join(words) or "no flow should run", problem, done)
+
+
+def dead_fleets(folders: Sequence[str]) -> str:
+    """Which fleets' programs have ended, with the end of their logs; "" when all run."""
+    dead = [Detached(Path(folder)) for folder in folders if not Detached(Path(folder)).alive()]
+    return "\n".join(
+        f"the fleet in {each.folder} has ended (exit {each.exit_code()}); its log ends with:\n{each.tail()}"
+        for each in dead
+    )
+
+
+def _selected(flow: PlanFlow, topics: Any) -> set[tuple[str, int]]:
+    return {(str(t.name), p) for t in topics if flow.selects(str(t.name)) for p in range(t.partitions)}

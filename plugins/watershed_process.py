@@ -1,0 +1,178 @@
+"""Programs that outlive the Airflow task that started them: Spark applications and fleets of workers.
+
+A program is one Python module, run as `python -m plugins.watershed_process FOLDER MODULE ARGUMENT…` in a
+session of its own.  Its folder holds
+
+    process.json   pid, start time (ticks since boot), module, arguments
+    log            everything it prints
+    exit           its exit code, written last
+    lock           locked as long as it runs: no second one can start in the folder, and who holds the
+                   lock is alive whatever happened to pid numbers
+
+A folder without `exit` whose lock is free belongs to a program that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_START_SECONDS = 30.0
+
+
+class ProcessFailed(Exception):
+    """The program could not be started; the message carries the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A program by the folder it runs in."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def pid(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError):
+            return int(json.loads((self.folder / "process.json").read_text())["pid"])
+        return None
+
+    def alive(self) -> bool:
+        try:
+            with (self.folder / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def exit_code(self) -> int | None:
+        """None while it runs, and for ever when it was killed."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.folder / "exit").read_text())
+        return None
+
+    def tail(self, lines: int = 15) -> str:
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+    def end(self, grace: float = 20.0) -> None:
+        """SIGTERM to its session, SIGKILL after `grace` seconds; nothing to end is fine."""
+        pid = self.pid()
+        if pid is None or not self.alive():
+            return
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+
+def start(folder: Path, module: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Detached:
+    """Start the module, or find it running in the folder. Returns once it holds its lock.
+
+    Raises ProcessFailed.
+    """
+    program = Detached(folder)
+    if program.alive():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("process.json", "exit"):
+        (folder / name).unlink(missing_ok=True)
+    with program.log.open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "plugins.watershed_process", str(folder), module, *arguments],
+            cwd=folder,
+            env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while program.pid() is None:
+        if child.poll() is not None and program.pid() is None:
+            raise ProcessFailed(f"{module} did not start:\n{program.tail()}")
+        if time.monotonic() > deadline:
+            raise ProcessFailed(f"{module} did not start within {_START_SECONDS:.0f} s; see {program.log}")
+        time.sleep(0.02)
+    return program
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of a program: ours without Airflow's configuration (it holds signing keys).
+
+    `AIRFLOW_CONN_*` stays: plans refer to credentials by connection id.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one module under the folder's lock and leave its exit code there."""
+    folder, module, *rest = arguments
+    lock = (Path(folder) / "lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # another one was faster: it is the one that counts
+    _write(Path(folder) / "process.json", json.dumps(_identity(module, rest), indent=1))
+    code = _run(module, rest)
+    _write(Path(folder) / "exit", str(code))
+    return code
+
+
+def _run(module: str, arguments: Sequence[str]) -> int:
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ending:
+        if ending.code is None:
+            return 0
+        if isinstance(ending.code, int):
+            return ending.code
+        print(ending.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001 (the exit code must be written whatever ends the module)
+        traceback.print_exc()
+        return 2
+    return 0
+
+
+def _identity(module: str, arguments: Sequence[str]) -> dict[str, object]:
+    stat = Path("/proc/self/stat").read_text()
+    started = int(stat[stat.rindex(")") + 2 :].split()[19])
+    return {
+        "schema": 1,
+        "pid": os.getpid(),
+        "started": started,
+        "module": module,
+        "arguments": list(arguments),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""Spark applications as tasks that hold no worker slot while they run.
+
+No Spark provider: it would install a second copy of PySpark over ours (docs/decisions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
+from plugins.watershed_state import frozen_plan, task_folder
+
+PROVEN, DIFFERENT, ERROR, INCOMPLETE = 0, 1, 2, 3
+
+
+class SparkApplicationOperator(BaseOperator):
+    """Run `python -m MODULE ARGUMENT…` as a detached Spark application and wait for it in the triggerer.
+
+    In `arguments`, `{topology}` becomes the frozen topology file of `plan` (a plan hash) and `{out}` the
+    folder of this attempt; empty ones are left out.  The application's exit code is the verdict: 0 fine,
+    1 different (never tried again), 2 error, 3 incomplete.  A retry after a lost Airflow process finds the application that is still
+    running, or the result that nobody collected, and starts no second one; after a collected result it
+    starts afresh in a new folder, so that evidence is never overwritten.
+
+    Returns the path of `summary.json` when the application wrote one, else the folder.
+    """
+
+    template_fields: Sequence[str] = ("plan", "arguments")
+
+    def __init__(
+        self,
+        *,
+        module: str,
+        arguments: Sequence[str],
+        plan: str,
+        timeout: timedelta = timedelta(hours=12),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.module = module
+        self.arguments = list(arguments)
+        self.plan = plan
+        self.timeout = timeout
+
+    def execute(self, context: Any) -> None:
+        application = self.attach_or_start(task_folder(context))
+        self.defer(
+            trigger=ProcessEnded(folder=str(application.folder)),
+            method_name="collect",
+            timeout=self.timeout,
+        )
+
+    def attach_or_start(self, folder: Path) -> Detached:
+        """The newest attempt while it runs or waits to be collected, else a new one."""
+        attempts = sorted((p for p in folder.glob("[0-9]*") if p.is_dir()), key=lambda p: int(p.name))
+        if attempts:
+            last = Detached(attempts[-1])
+            if last.alive() or (last.exit_code() is not None and not (last.folder / "collected").exists()):
+                self.log.info("found the application of an earlier try (pid %s) in %s", last.pid(), last.folder)
+                return last
+        fresh = folder / str(int(attempts[-1].name) + 1 if attempts else 1)
+        try:
+            application = start(fresh, self.module, self.rendered(fresh), spark_environment())
+        except ProcessFailed as failure:
+            raise AirflowException(str(failure)) from None
+        self.log.info("started %s (pid %s), log and results in %s", self.module, application.pid(), fresh)
+        return application
+
+    def rendered(self, out: Path) -> list[str]:
+        topology = str(frozen_plan(self.plan).topology)
+        told = [str(a) for a in self.arguments if a not in ("", None)]
+        return [each.replace("{topology}", topology).replace("{out}", str(out)) for each in told]
+
+    def collect(self, context: Any, event: dict[str, Any]) -> str:
+        application = Detached(Path(event["folder"]))
+        (application.folder / "collected").touch()
+        summary = application.folder / "summary.json"
+        counted = _counts(summary)
+        match application.exit_code():
+            case 0:
+                self.log.info("%s: %s", self.module, counted or "finished")
+                return str(summary if summary.exists() else application.folder)
+            case 1:
+                raise AirflowFailException(f"{self.module}: different: {counted}; evidence in {application.folder}")
+            case 3:
+                raise AirflowException(f"{self.module}: incomplete: {counted}; evidence in {application.folder}")
+            case None:
+                raise AirflowException(f"{self.module} was killed; its log ends with:\n{application.tail()}")
+            case code:
+                raise AirflowException(f"{self.module} failed (exit {code}); its log ends with:\n{application.tail()}")
+
+
+class ProcessEnded(BaseTrigger):
+    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile.
+
+    Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
+    """
+
+    def __init__(self, folder: str, poll_seconds: float = 1.0) -> None:
+        super().__init__()
+        self.folder = folder
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "plugins.watershed_spark.ProcessEnded",
+            {"folder": self.folder, "poll_seconds": self.poll_seconds},
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        program = Detached(Path(self.folder))
+        shown = 0
+        while True:
+            running = program.alive()
+            shown = self._pass_on(program, shown)
+            if not running:
+                yield TriggerEvent({"folder": self.folder, "exit_code": program.exit_code()})
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+    async def on_kill(self) -> None:
+        await asyncio.to_thread(Detached(Path(self.folder)).end)
+
+    def _pass_on(self, program: Detached, shown: int) -> int:
+        """Log what the program printed since; returns the bytes shown so far (whole lines only)."""
+        with contextlib.suppress(OSError), program.log.open("rb") as log:
+            log.seek(shown)
+            text = log.read(64 * 1024)
+            whole = text[: text.rfind(b"\n") + 1]
+            for line in whole.decode(errors="replace").splitlines():
+                self.log.info(line)
+            return shown + len(whole)
+        return shown
+
+
+def spark_environment() -> dict[str, str]:
+    """What every Spark application needs: this Python on both sides; loopback unless Airflow's own
+    environment says otherwise."""
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {"SPARK_LOCAL_IP": "127.0.0.1", **python, **clean_environment()}
+
+
+def _counts(summary: Path) -> str:
+    """One line for people from a proof's summary; empty without one."""
+    try:
+        told = json.loads(summary.read_text())
+    except (OSError, ValueError):
+        return ""
+    names = ("unproven", "proven", "missing", "altered", "reordered", "duplicates", "pending")
+    return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in names if n in told)

@@ -1,0 +1,98 @@
+"""Where Airflow's side keeps files: frozen plans and the evidence of runs.
+
+`WATERSHED_STATE` names the folder (default: `watershed` in `AIRFLOW_HOME`); every worker and the triggerer
+must see it.  XCom carries ids and paths only; nothing in here is needed to understand the clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topology.plan import Plan
+
+
+def state_folder() -> Path:
+    home = os.environ.get("AIRFLOW_HOME", "~/airflow")
+    return Path(os.environ.get("WATERSHED_STATE") or Path(home).expanduser() / "watershed").resolve()
+
+
+def task_folder(context: Any) -> Path:
+    """`runs/<dag>/<run>/<task>[.<map index>]`, the same on every try of a task instance."""
+    ti = context["ti"]
+    index = getattr(ti, "map_index", -1)
+    task = ti.task_id if index in (None, -1) else f"{ti.task_id}.{index}"
+    return run_folder(ti.dag_id, ti.run_id) / _file_name(task)
+
+
+def run_folder(dag_id: str, run_id: str) -> Path:
+    return state_folder() / "runs" / _file_name(dag_id) / _file_name(run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPlan:
+    """A plan as it was compiled at the start of a run: later edits of the file do not reach the run."""
+
+    hash: str
+    folder: Path
+
+    @property
+    def topology(self) -> Path:
+        """The copy of the topology file, for programs that take `--topology`."""
+        return self.folder / "topology.yaml"
+
+    def read(self) -> Plan:
+        from topology.plan import plan_from_json
+
+        return plan_from_json((self.folder / "plan.json").read_text(encoding="utf-8"))
+
+
+def freeze(path: Path) -> FrozenPlan:
+    """Compile a topology file and keep plan and file under the plan's hash.
+
+    Raises topology.errors.InvalidTopology or UnreadableTopology.
+    """
+    from topology.plan import plan_json
+
+    from topology import compile_path
+
+    plan = compile_path(path)
+    frozen = FrozenPlan(plan.hash, _plan_folder(plan.hash))
+    frozen.folder.mkdir(parents=True, exist_ok=True)
+    _replace(frozen.topology, path.read_text(encoding="utf-8"))
+    _replace(frozen.folder / "plan.json", plan_json(plan))
+    return frozen
+
+
+def frozen_plan(plan_hash: str) -> FrozenPlan:
+    """The plan that `freeze` kept under this hash. Raises FileNotFoundError when there is none."""
+    folder = _plan_folder(plan_hash)
+    if not (folder / "plan.json").exists():
+        raise FileNotFoundError(
+            f"no frozen plan {plan_hash} in {folder.parent}: clear the task that compiles it and all after it"
+        )
+    return FrozenPlan(plan_hash, folder)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    _replace(path, json.dumps(document, indent=1, sort_keys=True))
+
+
+def _plan_folder(plan_hash: str) -> Path:
+    return state_folder() / "plans" / plan_hash.rpartition(":")[2]
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in text).lstrip(".") or "_"
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

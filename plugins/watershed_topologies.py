@@ -1,0 +1,126 @@
+"""The topology files that DAGs are made from: every `*.yaml` in the folder `WATERSHED_TOPOLOGIES`.
+
+DAG files are parsed again and again, and once more in every task, so that a compiled plan is kept beside the
+state, under a hash of the file and of the compiler; a parse then needs neither YAML nor graph.  A file that
+does not compile becomes a DAG that says why: it must not take the others with it, and must not vanish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG, BaseOperator, get_parsing_context
+from airflow.sdk.exceptions import AirflowFailException
+
+from plugins.watershed_state import state_folder
+
+if TYPE_CHECKING:
+    from topology.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFile:
+    """A file; `plan` is None when it does not compile, and then `problem` is the report for people."""
+
+    path: Path
+    name: str
+    plan: Plan | None
+    problem: str = ""
+
+    def is_wanted(self, dag_id: str) -> bool:
+        """In a task only the task's own DAG is built."""
+        only = get_parsing_context().dag_id
+        return only is None or only == dag_id
+
+
+def topology_files() -> Iterator[TopologyFile]:
+    """All files by name. The second file of a name is a problem: its DAGs would replace the first one's."""
+    folder = os.environ.get("WATERSHED_TOPOLOGIES")
+    if not folder:
+        return
+    taken: dict[str, Path] = {}
+    for path in sorted([*Path(folder).glob("*.yaml"), *Path(folder).glob("*.yml")]):
+        file = _load(path)
+        if file.name in taken:
+            problem = f"{path}: the name {file.name!r} is taken by {taken[file.name]}; change metadata.name"
+            file = TopologyFile(path, f"{file.name}.{path.stem}", None, problem)
+        taken[file.name] = path
+        yield file
+
+
+def report_dag(prefix: str, file: TopologyFile) -> DAG:
+    """The DAG of a file that does not compile: its documentation and its one task are the report."""
+    with DAG(
+        dag_id=f"{prefix}__{file.name}",
+        schedule=None,
+        tags=["watershed", "broken"],
+        doc_md=f"### {file.path.name} does not compile\n```\n{file.problem}\n```",
+    ) as dag:
+        ReportProblem(task_id="report", problem=file.problem)
+    return dag
+
+
+class ReportProblem(BaseOperator):
+    """Fails with the report."""
+
+    def __init__(self, *, problem: str, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.problem = problem
+
+    def execute(self, context: object) -> None:
+        raise AirflowFailException(self.problem)
+
+
+def _load(path: Path) -> TopologyFile:
+    try:
+        content = path.read_bytes()
+        if (plan := _remembered(content)) is None:
+            from topology import compile_path
+
+            plan = compile_path(path)
+            _remember(content, plan)
+    except Exception as problem:  # noqa: BLE001 (whatever is wrong with one file stays with that file)
+        report = str(problem) or repr(problem)
+        return TopologyFile(path, path.stem, None, report)
+    return TopologyFile(path, plan.topology, plan)
+
+
+def _remembered(content: bytes) -> Plan | None:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        from topology.plan import plan_from_json
+
+        return plan_from_json(_memory(content).read_text(encoding="utf-8"))
+    return None
+
+
+def _remember(content: bytes, plan: Plan) -> None:
+    from topology.plan import plan_json
+
+    path = _memory(content)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(plan_json(plan), encoding="utf-8")
+        fresh.replace(path)
+
+
+def _memory(content: bytes) -> Path:
+    key = hashlib.sha256(_compiler() + content).hexdigest()
+    return state_folder() / "compiled" / f"{key}.json"
+
+
+@cache
+def _compiler() -> bytes:
+    """Names, sizes and times of the compiler's own files: a new compiler trusts no old plan."""
+    import topology
+
+    folder = Path(topology.__file__).parent
+    stats = [(str(p), s.st_size, s.st_mtime_ns) for p in sorted(folder.rglob("*.py")) for s in [p.stat()]]
+    return repr(stats).encode()

@@ -1,0 +1,101 @@
+"""`topology`: one command, its subcommands in one table. Nothing is imported before it is needed, so that
+`topology --help` stays under 0.3 s and linting needs neither Airflow, Spark nor a Kafka client.
+
+Exit codes everywhere: 0 fine · 1 findings, refused gate, different · 2 wrong usage, unreadable input, tool failure ·
+3 changes pending, incomplete. A command returns its code, or None for 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from cli.errors import report
+
+# section -> (command, "module:attribute", the line in --help); a later room adds its row here.
+COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "The file": (
+        ("lint", "cli.lint:lint", "Find what is wrong with a topology file, offline."),
+        ("compile", "cli.compile:compile_", "Print the plan: clusters, flows, proofs, hash."),
+        ("graph", "cli.graph:graph", "Draw clusters, flows and loops."),
+        ("explain", "cli.explain:explain", "A rule's manual, or where a flow's value comes from."),
+        ("rules", "cli.rules:rules", "List the lint rules."),
+        ("schema", "cli.schema:schema", "The JSON Schema of the file, for editors."),
+    ),
+    "Replication": (
+        ("apply", "cli.apply:apply", "Create what the plan needs and write the desired flows."),
+        ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
+        ("status", "cli.status:status", "State and lag of every flow and partition."),
+        ("flow", "cli.flow:flow", "Pause, resume, stop or restart a flow."),
+        ("offsets", "cli.offsets:offsets", "Translate offsets exactly, either way."),
+        ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
+    ),
+    "Moving applications": (
+        ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
+        ("journal", "cli.journal:journal", "What a migration did, checked against its hash chain."),
+    ),
+    "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
+}
+TABLE = {name: (where, line) for rows in COMMANDS.values() for name, where, line in rows}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(TABLE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in TABLE:
+            return None
+        module, _, attribute = TABLE[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in TABLE:
+            from topology.nearest import nearest
+
+            known = nearest(args[0], TABLE)
+            hint = f"Did you mean `{known}`?" if known else "See `topology --help`."
+            raise click.UsageError(f"no command `{args[0]}`. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, rows in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, line) for name, _, line in rows])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: topology lint topology/examples/active_standby.yaml",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say more; show the traceback of an unexpected error.")
+@click.option("-q", "--quiet", is_flag=True, help="Say only what was asked for.")
+@click.version_option(package_name="watershed", message="topology %(version)s")
+@click.pass_context
+def topology(ctx: click.Context, verbose: bool, quiet: bool) -> None:
+    """Move Kafka topics and their applications between clusters from one YAML file."""
+    ctx.obj = {"verbose": verbose, "quiet": quiet}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line; the exit code. Nothing but SystemExit comes out of here."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        outcome: Any = topology.main(args=arguments or ["--help"], prog_name="topology", standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one place where everything ends as a message
+        return report(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
+    return outcome if isinstance(outcome, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The compiled plan: what every other room works from. Plain data, canonical JSON, one content hash.
+
+The hash covers everything in the document but itself, so two machines that compile the same file agree on it, and a
+run that is pinned to a hash can tell whether the file still says the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from topology.errors import NotInPlan, UnreadablePlan
+from topology.naming import Naming
+from topology.selectors import Selector, TopicSelection
+from topology.waves import (
+    Application,
+    Approval,
+    ConsumerLag,
+    Decommission,
+    Gate,
+    Lag,
+    Migration,
+    Rollback,
+    Stragglers,
+    Strategy,
+    Verify,
+    Wave,
+    Window,
+)
+
+__all__ = [
+    "Application",
+    "Approval",
+    "ConsumerLag",
+    "Decommission",
+    "Gate",
+    "Lag",
+    "Migration",
+    "Naming",
+    "Plan",
+    "PlanCluster",
+    "PlanFlow",
+    "Rollback",
+    "SecretRef",
+    "Security",
+    "Selector",
+    "Stragglers",
+    "Strategy",
+    "TopicSelection",
+    "Verify",
+    "Wave",
+    "Window",
+    "plan_from_json",
+    "plan_json",
+    "sealed",
+]
+
+SCHEMA = 1
+IDENTITY = Naming()
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+Mode = Literal["never", "once", "continuous"]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Where a secret is, never what it is."""
+
+    kind: Literal["env", "file", "airflow_connection"]
+    name: str
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any] | None) -> SecretRef | None:
+        return None if value is None else cls(**value)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol."""
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: str | None = None
+    credentials: SecretRef | None = None
+    ca: SecretRef | None = None
+    certificate: SecretRef | None = None
+    key: SecretRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCluster:
+    alias: str
+    bootstrap: tuple[str, ...]
+    cluster_id: str | None = None
+    security: Security = Security()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"bootstrap": list(self.bootstrap)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PlanCluster:
+        security = value["security"]
+        references = {key: SecretRef.from_json(security[key]) for key in ("credentials", "ca", "certificate", "key")}
+        return cls(
+            alias=value["alias"],
+            bootstrap=tuple(value["bootstrap"]),
+            cluster_id=value["cluster_id"],
+            security=Security(protocol=security["protocol"], mechanism=security["mechanism"], **references),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFlow:
+    """One route. quota is bytes a second, None without a bound; workers is how many the fleet should have for it.
+
+    sync_configs_exclude holds topic config keys that are never carried over.
+    """
+
+    id: str
+    source: str
+    target: str
+    topics: TopicSelection
+    naming: Naming = IDENTITY
+    guard: Literal["producer_id", "none"] = "producer_id"
+    forward: Literal["all", "local"] = "all"
+    engine: Literal["spark", "process"] = "spark"
+    workers: int = 1
+    quota: int | None = None
+    discovery_ms: int = 10_000
+    state: Literal["running", "paused"] = "running"
+    offsets: Literal["mapped", "aligned"] = "mapped"
+    start: Literal["earliest", "latest"] = "earliest"
+    replication_factor: int | None = None
+    sync_configs: Mode = "once"
+    sync_configs_exclude: tuple[str, ...] = ()
+    merge: bool = False
+
+    def selects(self, topic: str) -> bool:
+        """Whether this source topic travels: included, not excluded, not internal."""
+        return self.topics.selects(topic)
+
+    def target_topic(self, topic: str) -> str:
+        """What a source topic is called at the target (whether or not the flow selects it)."""
+        return self.naming.apply(topic)
+
+    def source_topic(self, target_topic: str) -> str | None:
+        """The source topic that this flow copies into `target_topic`; None when it copies nothing there."""
+        name = self.naming.invert(target_topic)
+        return name if name is not None and self.selects(name) else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "source": self.source,
+            "target": self.target,
+            "topics": self.topics.to_json(),
+            "naming": self.naming.to_json(),
+            "guard": self.guard,
+            "forward": self.forward,
+            "engine": self.engine,
+            "workers": self.workers,
+            "quota": self.quota,
+            "discovery_ms": self.discovery_ms,
+            "state": self.state,
+            "offsets": self.offsets,
+            "start": self.start,
+            "replication_factor": self.replication_factor,
+            "sync_configs": self.sync_configs,
+            "sync_configs_exclude": list(self.sync_configs_exclude),
+            "merge": self.merge,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PlanFlow:
+        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave."""
+        return cls(
+            **value
+            | {
+                "topics": TopicSelection.from_json(value["topics"]),
+                "naming": Naming.from_json(value["naming"]),
+                "sync_configs_exclude": tuple(value["sync_configs_exclude"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Clusters and flows are sorted by alias and id. proofs: name → what was shown, as JSON."""
+
+    topology: str
+    clusters: tuple[PlanCluster, ...]
+    flows: tuple[PlanFlow, ...]
+    migration: Migration | None = None
+    proofs: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+    hash: str = ""
+
+    def cluster(self, alias: str) -> PlanCluster:
+        """Raises NotInPlan (a KeyError)."""
+        for cluster in self.clusters:
+            if cluster.alias == alias:
+                return cluster
+        known = ", ".join(cluster.alias for cluster in self.clusters)
+        raise NotInPlan(f"topology {self.topology} has no cluster {alias}; it has {known}")
+
+    def flow(self, flow_id: str) -> PlanFlow:
+        """Raises NotInPlan (a KeyError)."""
+        for flow in self.flows:
+            if flow.id == flow_id:
+                return flow
+        known = ", ".join(flow.id for flow in self.flows) or "none"
+        raise NotInPlan(f"topology {self.topology} has no flow {flow_id}; its flows: {known}")
+
+
+def sealed(plan: Plan) -> Plan:
+    """The same plan with its content hash."""
+    content = {key: value for key, value in _document(plan).items() if key != "hash"}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return replace(plan, hash=f"sha256:{digest}")
+
+
+def plan_json(plan: Plan) -> str:
+    """Canonical: sorted keys, two spaces, newline at the end. The same plan gives the same bytes."""
+    return json.dumps(_document(plan), sort_keys=True, indent=2) + "\n"
+
+
+def plan_from_json(text: str) -> Plan:
+    """Raises UnreadablePlan when it is not a plan of this schema, or its content does not give its hash."""
+    try:
+        value = json.loads(text)
+        if value["schema"] != SCHEMA:
+            raise UnreadablePlan(f"the plan has schema {value['schema']}, this Watershed reads {SCHEMA}; compile again")
+        migration = value["migration"]
+        plan = Plan(
+            topology=value["topology"],
+            clusters=tuple(map(PlanCluster.from_json, value["clusters"])),
+            flows=tuple(map(PlanFlow.from_json, value["flows"])),
+            migration=None if migration is None else Migration.from_json(migration),
+            proofs=value["proofs"],
+        )
+        stated = value["hash"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
+    plan = sealed(plan)
+    if plan.hash != stated:
+        raise UnreadablePlan(f"the plan says {stated} but its content gives {plan.hash}; compile it again")
+    return plan
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    return {
+        "schema": plan.schema,
+        "hash": plan.hash,
+        "topology": plan.topology,
+        "clusters": [cluster.to_json() for cluster in plan.clusters],
+        "flows": [flow.to_json() for flow in plan.flows],
+        "migration": None if plan.migration is None else plan.migration.to_json(),
+        "proofs": plan.proofs,
+    }

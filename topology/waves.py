@@ -1,0 +1,167 @@
+"""The migration of applications as the plan holds it: waves, their gates, and where applications listen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Strategy = Literal["consumers_first", "producers_first", "fenced"]
+Level = Literal["L0", "L1", "L2", "L3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """At most `max_records` behind, held for `hold_ms`. 0 means fully caught up."""
+
+    max_records: int
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """A proof of at least this level; `sample` is the fraction of records looked at (1.0: all)."""
+
+    level: Level
+    sample: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person (or team) says yes."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stragglers:
+    """The source's log ends must stand still for `watch_ms` after the fence."""
+
+    watch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLag:
+    """The moved groups come within `max_records` of the target's end, within `within_ms`."""
+
+    max_records: int
+    within_ms: int
+
+
+Gate = Lag | Verify | Approval | Stragglers | ConsumerLag
+GATES: dict[str, type[Any]] = {
+    "lag": Lag,
+    "verify": Verify,
+    "approval": Approval,
+    "stragglers": Stragglers,
+    "consumer_lag": ConsumerLag,
+}
+_NAMES = {kind: name for name, kind in GATES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Possible until `until_ms` after the switch through the flow `reverse`; or `none_because` says why never."""
+
+    until_ms: int | None = None
+    reverse: str | None = None
+    none_because: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`opens` is RFC 3339 with its zone."""
+
+    opens: str
+    length_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """topics are source names; consumers are group ids; producers are application names."""
+
+    name: str
+    topics: tuple[str, ...]
+    consumers: tuple[str, ...] = ()
+    producers: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    strategy: Strategy = "consumers_first"
+    gates_before: tuple[Gate, ...] = ()
+    gates_after: tuple[Gate, ...] = ()
+    rollback: Rollback | None = None
+    window: Window | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """`http`: control address of the application's own switch; None: a person confirms."""
+
+    http: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decommission:
+    """What must be true before the source may be taken down; Watershed itself deletes nothing."""
+
+    not_before_ms: int
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One flow's applications, wave after wave, in an order that `after` allows."""
+
+    flow: str
+    strategy: Strategy
+    waves: tuple[Wave, ...]
+    applications: dict[str, Application]
+    decommission: Decommission | None = None
+
+    def wave(self, name: str) -> Wave:
+        """Raises KeyError with the names that there are."""
+        for wave in self.waves:
+            if wave.name == name:
+                return wave
+        raise KeyError(f"no wave {name}; the migration has {', '.join(wave.name for wave in self.waves)}")
+
+    def to_json(self) -> dict[str, Any]:
+        value = asdict(self)
+        for wave, source in zip(value["waves"], self.waves, strict=True):
+            wave["gates_before"] = [gate_json(gate) for gate in source.gates_before]
+            wave["gates_after"] = [gate_json(gate) for gate in source.gates_after]
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Migration:
+        return cls(
+            flow=value["flow"],
+            strategy=value["strategy"],
+            waves=tuple(map(_wave, value["waves"])),
+            applications={name: Application(**each) for name, each in value["applications"].items()},
+            decommission=_maybe(Decommission, value["decommission"]),
+        )
+
+
+def gate_json(gate: Gate) -> dict[str, Any]:
+    """`{"lag": {"max_records": 0, "hold_ms": 5000}}`"""
+    return {_NAMES[type(gate)]: asdict(gate)}
+
+
+def gate_from_json(value: dict[str, Any]) -> Gate:
+    [(name, fields)] = value.items()
+    gate: Gate = GATES[name](**fields)
+    return gate
+
+
+def _wave(value: dict[str, Any]) -> Wave:
+    fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()}
+    fields["gates_before"] = tuple(map(gate_from_json, value["gates_before"]))
+    fields["gates_after"] = tuple(map(gate_from_json, value["gates_after"]))
+    fields["rollback"] = _maybe(Rollback, value["rollback"])
+    fields["window"] = _maybe(Window, value["window"])
+    return Wave(**fields)
+
+
+def _maybe(kind: type[Any], value: dict[str, Any] | None) -> Any:
+    if value is None:
+        return None
+    return kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in value.items()})

@@ -54,9 +54,9 @@ class Question:
 class Client:
     """One user's session. Raises AirflowAnswered; retries what a busy server refuses, for `patience` seconds."""
 
-    def __init__(self, url: str, user: str = "admin", password: str = "admin", patience: float = 60.0) -> None:
+    def __init__(self, url: str, user: str = "admin", password: str | None = None, patience: float = 60.0) -> None:
         self.url = url
-        self._login = {"username": user, "password": password}
+        self._login = {"username": user, "password": password or user}  # lab.airflow: the user's name
         self._patience = patience
         self._token: str | None = None
 

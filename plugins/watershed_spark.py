@@ -27,10 +27,10 @@ PROVEN, DIFFERENT, ERROR, INCOMPLETE = 0, 1, 2, 3
 class SparkApplicationOperator(BaseOperator):
     """Run `python -m MODULE ARGUMENT…` as a detached Spark application and wait for it in the triggerer.
 
-    In `arguments`, `{topology}` becomes the frozen topology file of `plan` (a plan hash) and `{out}` the
-    folder of this attempt; empty ones are left out.  The application's exit code is the verdict: 0 fine,
-    1 different (never tried again), 2 error, 3 incomplete.  A retry after a lost Airflow process finds the application that is still
-    running, or the result that nobody collected, and starts no second one; after a collected result it
+    In `arguments`, `{topology}` becomes the frozen topology file of `plan` (a plan hash) and `{out}` the folder
+    of this attempt; empty ones are left out.  The application's exit code is the verdict: 0 fine, 1 different
+    (never tried again), 2 error, 3 incomplete.  A retry after a lost Airflow process finds the application that
+    is still running, or the result that nobody collected, and starts no second one; after a collected result it
     starts afresh in a new folder, so that evidence is never overwritten.
 
     Returns the path of `summary.json` when the application wrote one, else the folder.

@@ -56,9 +56,8 @@ def freeze(path: Path) -> FrozenPlan:
 
     Raises topology.errors.InvalidTopology or UnreadableTopology.
     """
-    from topology.plan import plan_json
-
     from topology import compile_path
+    from topology.plan import plan_json
 
     plan = compile_path(path)
     frozen = FrozenPlan(plan.hash, _plan_folder(plan.hash))

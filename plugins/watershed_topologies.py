@@ -93,9 +93,10 @@ def _load(path: Path) -> TopologyFile:
 
 
 def _remembered(content: bytes) -> Plan | None:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        from topology.plan import plan_from_json
+    from topology.errors import UnreadablePlan
+    from topology.plan import plan_from_json
 
+    with contextlib.suppress(OSError, UnreadablePlan):
         return plan_from_json(_memory(content).read_text(encoding="utf-8"))
     return None
 

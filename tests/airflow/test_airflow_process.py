@@ -1,0 +1,99 @@
+"""Detached programs, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from plugins.watershed_process import ROOT, Detached, ProcessFailed, clean_environment, start
+
+PROGRAM = "tests.airflow.programs.proof"
+
+
+def begin(folder: Path, verdict: str = "proven", seconds: float = 0.0) -> Detached:
+    arguments = ["--out", str(folder), "--verdict", verdict, "--seconds", str(seconds)]
+    return start(folder, PROGRAM, arguments, clean_environment())
+
+
+def wait_for_end(program: Detached) -> None:
+    deadline = time.monotonic() + 20
+    while program.alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("proven", 0), ("different", 1), ("incomplete", 3)])
+def test_exit_code_and_log_are_kept(state: Path, verdict: str, code: int) -> None:
+    program = begin(state / "p", verdict)
+    wait_for_end(program)
+    assert program.exit_code() == code
+    assert program.tail() == "comparing None\ndone"
+
+
+def test_second_start_finds_the_first(state: Path) -> None:
+    first = begin(state / "p", seconds=30)
+    pid = first.pid()
+    again = begin(state / "p", seconds=30)
+    assert again.alive()
+    assert again.pid() == pid
+    first.end(grace=5)
+    assert not first.alive()
+
+
+def test_racing_starts_leave_one_program(state: Path) -> None:
+    folder = state / "p"
+    folder.mkdir(parents=True)
+    argv = [sys.executable, "-m", "plugins.watershed_process", str(folder), PROGRAM]
+    argv += ["--out", str(folder), "--verdict", "proven", "--seconds", "3"]
+    racers = [subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}) for _ in range(4)]
+    assert [racer.wait(20) for racer in racers] == [0, 0, 0, 0]
+    assert not Detached(folder).alive()
+    assert Detached(folder).exit_code() == 0
+
+
+def test_killed_program_has_no_exit_code(state: Path) -> None:
+    program = begin(state / "p", seconds=30)
+    os.kill(program.pid() or 0, signal.SIGKILL)
+    wait_for_end(program)
+    assert program.exit_code() is None
+
+
+def test_program_survives_who_started_it(state: Path) -> None:
+    folder = state / "p"
+    code = (
+        "from pathlib import Path; from plugins.watershed_process import *;"
+        f"start(Path({str(folder)!r}), {PROGRAM!r}, ['--out', {str(folder)!r}, '--verdict', 'proven',"
+        " '--seconds', '1'], clean_environment())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    program = Detached(folder)
+    assert program.alive()
+    wait_for_end(program)
+    assert program.exit_code() == 0
+
+
+def test_crash_is_exit_2_with_its_traceback_in_the_log(state: Path) -> None:
+    program = start(state / "p", "no.such.module", [], clean_environment())
+    wait_for_end(program)
+    assert program.exit_code() == 2
+    assert "No module named 'no'" in program.tail()
+
+
+def test_unstartable_program_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ProcessFailed, match=r"spark\.verify did not start"):
+        start(state / "p", "spark.verify", [], clean_environment())
+
+
+def test_environment_holds_no_airflow_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x")
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA", "y")
+    env = clean_environment()
+    assert "AIRFLOW__API_AUTH__JWT_SECRET" not in env
+    assert env["AIRFLOW_CONN_KAFKA"] == "y"

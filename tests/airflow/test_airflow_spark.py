@@ -1,0 +1,117 @@
+"""The Spark operator and its trigger, with a real process in the application's place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from plugins import watershed_spark
+from plugins.watershed_process import Detached
+from plugins.watershed_spark import ProcessEnded, SparkApplicationOperator
+from plugins.watershed_state import FrozenPlan
+
+CONTEXT: Any = {"ti": SimpleNamespace(dag_id="verify__x", run_id="manual__1", task_id="prove", map_index=-1)}
+
+
+@pytest.fixture(autouse=True)
+def plan(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setattr(watershed_spark, "frozen_plan", lambda hash_: FrozenPlan(hash_, state / "plans" / "1"))
+
+
+def operator(verdict: str = "proven", seconds: float = 0.0) -> SparkApplicationOperator:
+    arguments = ["--topology", "{topology}", "--out", "{out}", "--verdict", verdict, "--seconds", str(seconds), ""]
+    return SparkApplicationOperator(
+        task_id="prove", module="tests.airflow.programs.proof", arguments=arguments, plan="sha256:1"
+    )
+
+
+def run(task: SparkApplicationOperator) -> Any:
+    """As Airflow does: execute, run the trigger to its event, resume."""
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(CONTEXT)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, ProcessEnded)
+    path, kwargs = trigger.serialize()
+    assert path == "plugins.watershed_spark.ProcessEnded"
+    return getattr(task, deferred.value.method_name)(
+        CONTEXT, event_of(ProcessEnded(**{**kwargs, "poll_seconds": 0.05}))
+    )
+
+
+def event_of(trigger: ProcessEnded) -> dict[str, Any]:
+    async def first() -> Any:
+        async for event in trigger.run():
+            return event.payload
+        return None
+
+    return asyncio.run(asyncio.wait_for(first(), 30))
+
+
+def test_proven_returns_the_summary(state: Path) -> None:
+    summary = Path(run(operator()))
+    assert summary == state / "runs/verify__x/manual__1/prove/1/summary.json"
+    assert f"comparing {state / 'plans/1/topology.yaml'}" in Detached(summary.parent).tail()
+
+
+def test_different_is_never_tried_again() -> None:
+    with pytest.raises(AirflowFailException, match="different: unproven 3; evidence in"):
+        run(operator("different"))
+
+
+@pytest.mark.parametrize(("verdict", "message"), [("incomplete", "incomplete: unproven 3"), ("error", "exit 2")])
+def test_other_verdicts_fail(verdict: str, message: str) -> None:
+    with pytest.raises(AirflowException, match=message) as failure:
+        run(operator(verdict))
+    assert not isinstance(failure.value, AirflowFailException)
+
+
+def test_killed_application_is_named_with_its_last_words() -> None:
+    task = operator(seconds=60)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(CONTEXT)
+    program = Detached(Path(deferred.value.trigger.folder))
+    while "comparing" not in program.tail():
+        pass
+    os.kill(program.pid() or 0, signal.SIGKILL)
+    with pytest.raises(AirflowException, match=r"was killed; its log ends with:\ncomparing"):
+        task.collect(CONTEXT, event_of(deferred.value.trigger))
+
+
+def test_retry_attaches_to_the_running_application(state: Path) -> None:
+    task = operator(seconds=60)
+    folders = set()
+    for _ in range(2):
+        with pytest.raises(TaskDeferred) as deferred:
+            task.execute(CONTEXT)
+        folders.add(deferred.value.trigger.folder)
+    assert folders == {str(state / "runs/verify__x/manual__1/prove/1")}
+
+
+def test_retry_takes_a_result_that_nobody_collected(state: Path) -> None:
+    task = operator()
+    with pytest.raises(TaskDeferred) as lost:
+        task.execute(CONTEXT)
+    event_of(lost.value.trigger)  # Airflow died here
+    assert run(task) == str(state / "runs/verify__x/manual__1/prove/1/summary.json")
+
+
+def test_cleared_task_starts_afresh_and_keeps_the_old_evidence(state: Path) -> None:
+    with pytest.raises(AirflowFailException):
+        run(operator("different"))
+    assert run(operator()) == str(state / "runs/verify__x/manual__1/prove/2/summary.json")
+    assert '"different"' in (state / "runs/verify__x/manual__1/prove/1/summary.json").read_text()
+
+
+def test_user_who_ends_the_task_ends_the_application() -> None:
+    task = operator(seconds=60)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(CONTEXT)
+    asyncio.run(deferred.value.trigger.on_kill())
+    assert not Detached(Path(deferred.value.trigger.folder)).alive()

@@ -73,10 +73,8 @@ def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] = os.en
             certificate = _path(cluster.alias, "credentials", security.credentials, environ)
         else:
             username, password = _account(cluster.alias, security.credentials, environ)
-    certificate_ref: SecretRef | None = getattr(security, "certificate", None)
-    key_ref: SecretRef | None = getattr(security, "key", None)
-    if certificate_ref is not None:
-        certificate = _path(cluster.alias, "certificate", certificate_ref, environ)
+    if security.certificate is not None:
+        certificate = _path(cluster.alias, "certificate", security.certificate, environ)
     return ConnectionSettings(
         alias=cluster.alias,
         bootstrap=tuple(cluster.bootstrap),
@@ -87,7 +85,7 @@ def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] = os.en
         password=password,
         ca_file=_path(cluster.alias, "ca", security.ca, environ) if security.ca else None,
         certificate_file=certificate,
-        key_file=_path(cluster.alias, "key", key_ref, environ) if key_ref else None,
+        key_file=_path(cluster.alias, "key", security.key, environ) if security.key else None,
     )
 
 

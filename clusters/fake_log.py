@@ -1,0 +1,250 @@
+"""One partition's log in memory: the broker's checks on append, and what a Fetch is answered.
+
+Rules: batch-passthrough.md §1 and §2 (read in and run against Apache Kafka's UnifiedLog and LogValidator).
+Records of lz4, snappy and zstd batches are not looked into; everything about their headers is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from clusters.batches import (
+    ABORT,
+    CODECS,
+    CRC_FROM,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    Header,
+    Record,
+    batches,
+    checksum,
+    header,
+    read_records,
+    stored,
+)
+from clusters.errors import ProtocolError
+from clusters.fake_producers import Producers
+from clusters.wire.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    NONE,
+)
+
+RECORD_LIST_TOO_LARGE = 18
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
+    "message.timestamp.type": "CreateTime",
+    "segment.bytes": str(1 << 30),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    header: Header
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: int
+    message: str
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """`configs` are the topic's own, over `DEFAULTS`. One replica, so the high watermark is the log end."""
+
+    configs: Mapping[str, str] = field(default_factory=dict)
+    batches: list[Stored] = field(default_factory=list)
+    log_start: int = 0
+    end: int = 0
+    leader_epoch: int = 0
+    epoch_starts: list[tuple[int, int]] = field(default_factory=list)  # (leader epoch, first offset)
+    producers: Producers = field(default_factory=Producers)
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first, marker's offset
+
+    def last_stable(self) -> int:
+        return min([self.end, *self.producers.open_transactions()])
+
+    def append(self, data: bytes, now_ms: int) -> tuple[int, int, str]:
+        """A client's append. (error, base offset or -1, message); a repeat answers the original offset."""
+        refusal = self._refusal(data, now_ms)
+        if refusal is not None:
+            return refusal.code, -1, refusal.message
+        batch = header(data)
+        error, known = self.producers.check(batch)
+        if error:
+            return error, -1, f"producer {batch.producer_id}: sequence {batch.base_sequence} is not next"
+        if known is not None:
+            return NONE, known.offset, ""
+        return NONE, self.write(data, now_ms), ""
+
+    def write(self, data: bytes, now_ms: int) -> int:
+        """Store without any check (what a replica or a coordinator writes); its base offset."""
+        if self.config("message.timestamp.type") == "LogAppendTime":
+            data = _stamped(data, now_ms)
+        data = stored(data, self.end, self.leader_epoch)
+        batch = header(data)
+        if not self.epoch_starts or self.epoch_starts[-1][0] < self.leader_epoch:
+            self.epoch_starts.append((self.leader_epoch, self.end))
+        if batch.is_control:
+            started = self.producers.transaction_start(batch.producer_id)
+            kind = struct.unpack_from(">h", read_records(data)[0].key or b"\0\0\0\1", 2)[0]
+            if kind == ABORT and started >= 0:
+                self.aborted.append((batch.producer_id, started, batch.base_offset))
+        self.batches.append(Stored(batch, data))
+        self.producers.appended(batch)
+        self.end = batch.last_offset + 1
+        return batch.base_offset
+
+    def delete_records(self, before: int) -> None:
+        """Move the log start; the batch that holds it stays whole, as on a broker."""
+        self.log_start = max(self.log_start, min(before, self.end))
+        self.batches = [kept for kept in self.batches if kept.header.last_offset >= self.log_start]
+
+    def truncate(self, to: int) -> None:
+        """Lose everything from the batch that holds `to` on, as in an unclean election; a new leader epoch."""
+        self.batches = [kept for kept in self.batches if kept.header.last_offset < to]
+        self.end = self.batches[-1].header.last_offset + 1 if self.batches else min(to, self.end)
+        self.epoch_starts = [(epoch, start) for epoch, start in self.epoch_starts if start < self.end]
+        self.aborted = [entry for entry in self.aborted if entry[2] < self.end]
+        self.producers = Producers()
+        for kept in self.batches:
+            self.producers.appended(kept.header)
+        self.leader_epoch += 1
+
+    def restart(self) -> None:
+        self.leader_epoch += 1
+        self.producers.restarted(self.batches[0].header.base_offset if self.batches else self.end)
+
+    def read(self, offset: int, max_bytes: int, committed: bool, whole_first: bool) -> tuple[bytes, int]:
+        """(bytes from the batch that holds `offset` on, the offset after them). Cut off at max_bytes, except that
+        a first batch larger than that is whole (`whole_first`, KIP-74) or left out."""
+        until = self.last_stable() if committed else self.end
+        wanted = [kept for kept in self.batches if offset <= kept.header.last_offset < until]
+        if not wanted:
+            return b"", offset
+        if wanted[0].header.size > max_bytes:
+            if not whole_first:
+                return b"", offset
+            return wanted[0].data, wanted[0].header.last_offset + 1
+        taken, size = [], 0
+        for kept in wanted:
+            taken.append(kept)
+            size += len(kept.data)
+            if size >= max_bytes:
+                break
+        return b"".join(kept.data for kept in taken)[:max_bytes], taken[-1].header.last_offset + 1
+
+    def aborted_in(self, start: int, until: int) -> tuple[tuple[int, int], ...]:
+        return tuple((pid, first) for pid, first, last in self.aborted if last >= start and first < until)
+
+    def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) when the log was truncated below `offset` since `epoch` (KIP-320, KIP-595)."""
+        known = [(number, start) for number, start in self.epoch_starts if number <= epoch]
+        if not known:
+            return None
+        number = known[-1][0]
+        later = [start for other, start in self.epoch_starts if other > epoch]
+        ends = later[0] if later else self.end
+        return (number, ends) if number < epoch or ends < offset else None
+
+    def offset_for(self, timestamp: int) -> int:
+        """First offset whose record is not older than this; -1 when there is none."""
+        for kept in self.batches:
+            if kept.header.max_timestamp >= timestamp:
+                for record in self.records_of(kept):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start:
+                        return record.offset
+        return -1
+
+    def visible(self, committed: bool) -> list[Record]:
+        """What a consumer sees from the log start on."""
+        until = self.last_stable() if committed else self.end
+        found = []
+        for kept in self.batches:
+            if kept.header.is_control or (committed and self._is_aborted(kept.header)):
+                continue
+            found += [record for record in self.records_of(kept) if self.log_start <= record.offset < until]
+        return found
+
+    def records_of(self, kept: Stored) -> list[Record]:
+        return read_records(kept.data)
+
+    def _is_aborted(self, batch: Header) -> bool:
+        return batch.is_transactional and any(
+            producer_id == batch.producer_id and first <= batch.base_offset < last
+            for producer_id, first, last in self.aborted
+        )
+
+    def config(self, key: str) -> str:
+        return self.configs.get(key) or DEFAULTS[key]
+
+    def _refusal(self, data: bytes, now_ms: int) -> Refusal | None:
+        """The first broken rule, in the broker's order."""
+        try:
+            found = list(batches(data))
+        except ProtocolError as error:
+            return Refusal(INVALID_RECORD, str(error))
+        if len(found) != 1 or found[0][0].size != len(data):
+            return Refusal(INVALID_RECORD, "exactly one record batch per partition is expected")
+        batch = found[0][0]
+        if batch.base_offset != 0:
+            return Refusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
+        if len(data) > int(self.config("max.message.bytes")):
+            return Refusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
+        if batch.crc != checksum(data):
+            return Refusal(CORRUPT_MESSAGE, "the CRC does not match")
+        if batch.last_offset_delta < 0:
+            return Refusal(INVALID_RECORD, "the batch has an invalid offset range")
+        if batch.count <= 0:
+            return Refusal(INVALID_RECORD, f"invalid reported count {batch.count}")
+        if batch.count != batch.last_offset_delta + 1:
+            return Refusal(INVALID_RECORD, "inconsistent batch offset range")
+        if batch.is_control:
+            return Refusal(INVALID_RECORD, "clients are not allowed to write control records")
+        if batch.producer_id >= 0 and batch.base_sequence < 0:
+            return Refusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
+        return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
+
+    def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> Refusal | None:
+        if batch.attributes & LOG_APPEND_TIME:
+            return Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
+        if batch.codec > CODECS["gzip"]:
+            return None
+        try:
+            records = read_records(data)
+        except (ProtocolError, OSError, EOFError) as error:
+            return Refusal(INVALID_RECORD, str(error))
+        newest = now_ms + int(self.config("message.timestamp.after.max.ms"))
+        oldest = now_ms - int(self.config("message.timestamp.before.max.ms"))
+        if self.config("message.timestamp.type") == "CreateTime" and any(
+            record.timestamp > newest or 0 <= record.timestamp < oldest for record in records
+        ):
+            return Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+        if "compact" in self.config("cleanup.policy") and any(record.key is None for record in records):
+            return Refusal(INVALID_RECORD, "a compacted topic needs a key in every record")
+        return None
+
+    def _size_refusal(self, data: bytes) -> Refusal | None:
+        if len(data) > int(self.config("segment.bytes")):
+            return Refusal(RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
+        return None
+
+
+def _stamped(data: bytes, now_ms: int) -> bytes:
+    """LogAppendTime: attributes bit 3 and the newest timestamp are the broker's, and so is the CRC."""
+    kept = bytearray(data)
+    attributes = struct.unpack_from(">h", kept, CRC_FROM)[0] | LOG_APPEND_TIME
+    struct.pack_into(">h", kept, CRC_FROM, attributes)
+    struct.pack_into(">q", kept, HEADER_SIZE - 26, now_ms)
+    struct.pack_into(">I", kept, 17, checksum(kept))
+    return bytes(kept)

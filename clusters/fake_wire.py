@@ -1,0 +1,213 @@
+"""A connection to a `FakeCluster`: the `Wire` protocol, answered by the logs in memory."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING
+
+from clusters.batches import batches
+from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.wire.codes import (
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from clusters.wire.messages import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ClusterMetadata,
+    FetchedPartition,
+    FetchPartition,
+    OffsetAnswer,
+    PartitionLeader,
+    ProducedPartition,
+    ProducePartition,
+    ProducerState,
+    TopicMetadata,
+)
+
+if TYPE_CHECKING:
+    from clusters.fake import FakeCluster
+    from clusters.fake_log import PartitionLog
+
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+_NODE = 1
+
+
+class FakeWire:
+    """A broker handles one connection's requests in order; so does this one, at the time they are sent."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self._answers: deque[list[ProducedPartition]] = deque()
+        self._lost = False
+
+    def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        self._check()
+        existing = self._cluster.topics()
+        found = []
+        for name in sorted(existing) if topics is None else topics:
+            topic = existing.get(name)
+            if topic is None:
+                found.append(TopicMetadata(name, uuid.UUID(int=0), (), UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            leaders = tuple(
+                PartitionLeader(number, _NODE, self._cluster.log(name, number).leader_epoch)
+                for number in range(topic.partitions)
+            )
+            found.append(TopicMetadata(name, topic.topic_id, leaders))
+        host = self._cluster.settings.alias
+        return ClusterMetadata(self._cluster.cluster_id(), {_NODE: (host, 9092)}, tuple(found))
+
+    def fetch(
+        self,
+        partitions: tuple[FetchPartition, ...],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 32 << 20,
+        isolation: int = READ_COMMITTED,
+    ) -> list[FetchedPartition]:
+        deadline = time.monotonic() + max_wait_ms / 1000
+        with self._cluster.changed:
+            while True:
+                self._check()
+                answers = self._fetched(partitions, max_bytes, isolation == READ_COMMITTED)
+                size = sum(len(answer.records) for answer in answers)
+                left = deadline - time.monotonic()
+                if size >= min_bytes or left <= 0 or any(a.error or a.diverging_epoch for a in answers):
+                    return answers
+                self._cluster.changed.wait(left)
+
+    def send_produce(self, partitions: tuple[ProducePartition, ...], *, timeout_ms: int = 30_000) -> None:
+        self._check()
+        kept = {(entry.topic_id, entry.partition): b"".join(entry.batch) for entry in partitions}
+        with self._cluster.changed:
+            self._answers.append(self._produced(kept))
+            self._cluster.changed.notify_all()
+
+    def receive_produce(self) -> list[ProducedPartition]:
+        self._check()
+        if not self._answers:
+            raise ProtocolError("no Produce of this connection is unanswered", alias=self._cluster.settings.alias)
+        return self._answers.popleft()
+
+    def list_offsets(
+        self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
+    ) -> list[OffsetAnswer]:
+        self._check()
+        answers = []
+        for topic, number in partitions:
+            try:
+                log = self._cluster.log(topic, number)
+            except TopicMissing:
+                answers.append(OffsetAnswer(topic, number, UNKNOWN_TOPIC_OR_PARTITION, -1))
+                continue
+            if timestamp == EARLIEST:
+                offset = log.log_start
+            elif timestamp == LATEST:
+                offset = log.last_stable() if isolation == READ_COMMITTED else log.end
+            else:
+                offset = log.offset_for(timestamp)
+            answers.append(OffsetAnswer(topic, number, NONE, offset, -1 if offset < 0 else log.leader_epoch))
+        return answers
+
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        self._check()
+        try:
+            return NONE, self._cluster.log(topic, partition).producers.describe()
+        except TopicMissing:
+            return UNKNOWN_TOPIC_OR_PARTITION, []
+
+    def issue_producer_id(self) -> int:
+        self._check()
+        return self._cluster.issue_producer_id()
+
+    def cut(self) -> None:
+        """Lose the connection, as a network does: unanswered requests may have been executed."""
+        self._lost = True
+
+    def close(self) -> None:
+        self._lost = True
+
+    def _check(self) -> None:
+        if not self._cluster.up:
+            self._lost = True
+        if self._lost:
+            raise self._gone()
+
+    def _gone(self) -> ClusterError:
+        return self._cluster.settings.unreachable("the connection was lost")
+
+    def _fetched(
+        self, partitions: tuple[FetchPartition, ...], max_bytes: int, committed: bool
+    ) -> list[FetchedPartition]:
+        answers: list[FetchedPartition] = []
+        left, empty_so_far = max_bytes, True
+        for asked in partitions:
+            log = self._cluster.log_by_id(asked.topic_id, asked.partition)
+            if log is None:
+                answers.append(_failed(asked, UNKNOWN_TOPIC_ID))
+                continue
+            if not log.log_start <= asked.offset <= log.end:
+                answers.append(_failed(asked, OFFSET_OUT_OF_RANGE, log))
+                continue
+            diverging = log.diverging(asked.offset, asked.last_epoch) if asked.last_epoch >= 0 else None
+            limit = min(asked.max_bytes, left)
+            data, until = (
+                (b"", asked.offset)
+                if diverging is not None
+                else log.read(asked.offset, max(limit, 0), committed, empty_so_far)
+            )
+            left -= len(data)
+            empty_so_far = empty_so_far and not data
+            answers.append(
+                FetchedPartition(
+                    asked.topic_id,
+                    asked.partition,
+                    NONE,
+                    log.end,
+                    log.last_stable(),
+                    log.log_start,
+                    memoryview(data),
+                    log.aborted_in(asked.offset, until) if committed else (),
+                    diverging,
+                )
+            )
+        return answers
+
+    def _produced(self, kept: dict[tuple[uuid.UUID, int], bytes]) -> list[ProducedPartition]:
+        if any(_is_transactional(data) for data in kept.values()):
+            # Without a transactional id the broker refuses the whole request.
+            return [
+                ProducedPartition(topic_id, number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+                for topic_id, number in kept
+            ]
+        answers = []
+        for (topic_id, number), data in kept.items():
+            log = self._cluster.log_by_id(topic_id, number)
+            if log is None:
+                answers.append(ProducedPartition(topic_id, number, UNKNOWN_TOPIC_ID, -1, -1))
+                continue
+            error, base, message = log.append(data, self._cluster.clock())
+            log_start = -1 if error else log.log_start
+            answers.append(ProducedPartition(topic_id, number, error, base, log_start, message))
+        return answers
+
+
+def _failed(asked: FetchPartition, error: int, log: PartitionLog | None = None) -> FetchedPartition:
+    """An out-of-range answer still tells the log's start and ends; others know nothing (-1)."""
+    ends = (-1, -1, -1) if log is None else (log.end, log.last_stable(), log.log_start)
+    return FetchedPartition(asked.topic_id, asked.partition, error, *ends, memoryview(b""))
+
+
+def _is_transactional(data: bytes) -> bool:
+    try:
+        return any(found.is_transactional for found, _ in batches(data))
+    except ProtocolError:
+        return False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from clusters.control import FLOWS
 from clusters.errors import ProtocolError
 from clusters.fleet import FLEET_PREFIX, FleetRecord
 from clusters.flows import FlowRecord
+from clusters.librdkafka import cluster_error, reason
 from clusters.settings import ConnectionSettings
 
 
@@ -37,16 +39,25 @@ class DesiredState:
         )
 
     def catch_up(self) -> None:
-        """Read everything that was written before the call. A cluster without the topic has no flows."""
-        if not self._assigned():
-            return
-        _low, high = self._consumer.get_watermark_offsets(TopicPartition(FLOWS, 0), timeout=10)
+        """Read everything that was written before the call. A cluster without the topic has no flows.
+
+        Raises Unreachable (or another ClusterError) when the cluster does not answer.
+        """
+        try:
+            if not self._assigned():
+                return
+            _low, high = self._consumer.get_watermark_offsets(TopicPartition(FLOWS, 0), timeout=10)
+        except KafkaException as error:
+            raise cluster_error(self.settings, reason(error), doing=f"reading {FLOWS}", topic=FLOWS) from None
+        deadline = time.monotonic() + 15
         while self._position < high:
             self.follow(0.2)
+            if time.monotonic() > deadline:
+                raise self.settings.unreachable(f"{FLOWS} could not be read to its end")
 
     def follow(self, timeout: float) -> None:
-        """Take what is there within `timeout` seconds."""
-        if not self._assigned():
+        """Take what is there within `timeout` seconds; nothing before the first `catch_up` found the topic."""
+        if not self._there:
             return
         for message in self._consumer.consume(100, timeout=timeout):
             error = message.error()

@@ -114,6 +114,17 @@ class PartitionCopy:
                 self.copied_through = self.position
         return runs
 
+    def announce(self, runs: list[Run]) -> None:
+        """These runs are on their way to the ledger; batches from the first of them on wait for `durable`."""
+        with self.lock:
+            self._blocked_from.extend(run.target for run in runs)
+
+    def halt(self, reason: str) -> None:
+        """Send nothing more; what is in flight is still answered."""
+        with self.lock:
+            if self.trouble is None:
+                self.trouble = LookAgain(reason)
+
     def durable(self, runs: list[Run]) -> None:
         """The ledger holds these runs now."""
         with self.lock:

@@ -1,0 +1,110 @@
+"""One partition as a worker sees it: what is wanted of it, what it does, what is reported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from clusters.control import slot_of
+from clusters.flows import FlowRecord
+from clusters.status import PartitionStatus
+from replicator import states
+from replicator.links import Route
+from replicator.partition import PartitionKey
+from replicator.states import LookAgain, Loud
+
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
+NEAR = 5_000  # offsets behind the source's end that still count as running
+
+
+@dataclass(slots=True)
+class Seat:
+    """`route` is there while the partition is being copied. `wanted`: still ours, and its flow is to run."""
+
+    key: PartitionKey
+    record: FlowRecord
+    wanted: bool = True
+    route: Route | None = None
+    looking: bool = False
+    stopped: Loud | None = None
+    waiting_for: str = ""  # why it is looked at again
+    not_before: float = 0.0  # monotonic
+    delay: float = FIRST_DELAY_S
+    _source_position: int = -1
+    _source_end: int = -1
+    _target_end: int = -1
+    _bytes: int = 0
+    _at: float = field(default_factory=time.monotonic)
+
+    @property
+    def slot(self) -> int:
+        return slot_of(self.key.flow, self.key.topic, self.key.partition)
+
+    def ready_to_look(self, now: float) -> bool:
+        return (
+            self.wanted
+            and self.route is None
+            and not self.looking
+            and self.stopped is None
+            and self.record.state == "running"
+            and now >= self.not_before
+        )
+
+    def took_route(self, route: Route) -> None:
+        self.route, self.waiting_for = route, ""
+        self._bytes, self._at = 0, time.monotonic()
+
+    def found(self, trouble: Loud | LookAgain, now: float) -> None:
+        """A look, or copying, ended in `trouble`."""
+        if isinstance(trouble, Loud):
+            self.stopped = trouble
+            return
+        self.waiting_for = trouble.reason
+        self.not_before = now + self.delay
+        self.delay = min(self.delay * 2, LONGEST_DELAY_S)
+
+    def report(self, worker: str, pid: int) -> PartitionStatus:
+        """The status to publish; remembers the last positions while nothing is copied."""
+        now, rate, lag_ms = time.monotonic(), 0.0, None
+        if self.route is not None:
+            copy = self.route.copy
+            self._source_position, self._target_end = copy.copied_through, copy.acked
+            self._source_end = max(copy.source_end, copy.copied_through)
+            rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
+            self._bytes, self._at = copy.copied_bytes, now
+            if copy.copied_bytes:
+                self.delay = FIRST_DELAY_S
+            if self._source_end <= self._source_position:
+                lag_ms = 0
+            elif copy.copied_timestamp > 0:
+                lag_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
+        known = self._source_position >= 0 and self._source_end >= 0
+        return PartitionStatus(
+            flow=self.key.flow,
+            topic=self.key.topic,
+            target_topic=self.key.target_topic,
+            partition=self.key.partition,
+            state=self._state(),
+            source_position=self._source_position,
+            source_end=self._source_end,
+            target_end=self._target_end,
+            lag_records=max(self._source_end - self._source_position, 0) if known else None,
+            lag_ms=lag_ms,
+            rate_bytes=round(rate, 1),
+            error=self.stopped.error if self.stopped else self.waiting_for or None,
+            remedy=self.stopped.remedy if self.stopped else None,
+            worker=worker,
+            pid=pid,
+            at_ms=int(time.time() * 1000),
+        )
+
+    def _state(self) -> str:
+        if self.stopped is not None:
+            return self.stopped.state
+        if self.record.state != "running":
+            return states.PAUSED if self.record.state == "paused" else states.STOPPED
+        if self.route is None:
+            return states.RETRYING if self.waiting_for else states.STARTING
+        if self.route.copy.source_end < 0 or self._source_end - self._source_position > NEAR:
+            return states.CATCHING_UP
+        return states.RUNNING

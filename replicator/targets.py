@@ -1,0 +1,68 @@
+"""The topics of a flow: which of the source's topics it copies, and their places on the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from clusters.surface import Administration, Topic
+from topology.plan import PlanFlow
+
+# Never taken over from the source: they describe its brokers, or would make the target rewrite what we pass on.
+# compression.type: only `producer` stores batches as they come (research page on batches, §1.3).
+NEVER_SYNCED: Final = frozenset(
+    {
+        "compression.type",
+        "min.insync.replicas",
+        "message.timestamp.type",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.storage.enable",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """One topic mapping: a source topic, its target name, and whether the target had to be created."""
+
+    topic: str
+    target_topic: str
+    partitions: int
+    created: bool
+
+
+def mapped_topics(flow: PlanFlow, source: Administration, target: Administration) -> list[Mapped]:
+    """The flow's topics as they are on the source now; what is missing on the target is created.
+
+    Raises ClusterError when a topic cannot be created. An existing target topic is never changed.
+    """
+    chosen = {name: topic for name, topic in source.topics().items() if flow.selects(name)}
+    there = target.topics()
+    missing = [name for name in chosen if flow.target_topic(name) not in there]
+    configs = source.topic_configs(missing) if missing else {}
+    mapped: list[Mapped] = []
+    for name, topic in sorted(chosen.items()):
+        target_name = flow.target_topic(name)
+        if name in missing:
+            target.create_topic(
+                target_name,
+                topic.partitions,
+                _replicas(flow, topic, target),
+                _configs(flow, configs.get(name, {})),
+            )
+        mapped.append(Mapped(name, target_name, topic.partitions, name in missing))
+    return mapped
+
+
+def _replicas(flow: PlanFlow, topic: Topic, target: Administration) -> int:
+    return flow.replication_factor or min(topic.replication_factor, target.brokers())
+
+
+def _configs(flow: PlanFlow, configs: Mapping[str, str]) -> dict[str, str]:
+    if flow.sync_configs == "never":
+        return {}
+    left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
+    return {key: value for key, value in configs.items() if key not in left_out}

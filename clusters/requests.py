@@ -33,13 +33,16 @@ T = TypeVar("T")
 _SPECS: Any = OffsetSpec
 _EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
-# A topic that was just created, or is being deleted, answers one of these for a moment.
-SETTLING = UNKNOWN_TOPIC | {
+_LEADER_MOVES = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError._NOENT,  # librdkafka: "No leaders found"
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+# A topic that was just created, or is being deleted, answers one of these for a moment.
+SETTLING = UNKNOWN_TOPIC | _LEADER_MOVES | {KafkaError._NOENT}  # _NOENT: librdkafka's "No leaders found"
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -117,27 +120,27 @@ class AdminRequests:
     def offsets(
         self, asked: Iterable[TopicPartition], *, latest: bool, isolation: Isolation
     ) -> dict[TopicPartition, int]:
-        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders."""
+        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders.
+
+        Repeats while leaders move, as they do when a broker restarts.
+        """
         request = {WirePartition(*key): _LATEST if latest else _EARLIEST for key in asked}
-        if not request:
-            return {}
         committed = isolation == "read_committed"
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        futures = self._run(
-            lambda: self._client.list_offsets(request, isolation_level=level, **self._bound), "listing offsets"
-        )
-        found = {}
-        for key, future in futures.items():
-            try:
-                found[TopicPartition(key.topic, key.partition)] = librdkafka.result(future, self.timeout).offset
-            except KafkaException as error:
-                topic, partition = key.topic, key.partition
-                if librdkafka.reason(error).code() == KafkaError._NOENT:  # no leaders: is there a topic at all?
-                    missing = [key for key in request if key.topic not in self.topics([key.topic])]
-                    if missing:
-                        error = KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
-                        topic, partition = missing[0].topic, missing[0].partition
-                raise self._error(error, "listing offsets", topic=topic, partition=partition) from None
+        deadline = time.monotonic() + self.timeout
+        found: dict[TopicPartition, int] = {}
+        while request:
+            futures = self._run(
+                lambda: self._client.list_offsets(request, isolation_level=level, **self._bound), "listing offsets"
+            )
+            for key, future in futures.items():
+                try:
+                    found[TopicPartition(key.topic, key.partition)] = librdkafka.result(future, self.timeout).offset
+                    del request[key]
+                except KafkaException as error:
+                    self._check_leaders(error, key, request, time.monotonic() < deadline)
+            if request:
+                time.sleep(0.1)
         return found
 
     def group(self, group_id: str) -> Any:
@@ -202,6 +205,22 @@ class AdminRequests:
                 if entry.value is not None and (only_source is None or entry.source == only_source.value)
             }
         return answers
+
+    def _check_leaders(
+        self, error: KafkaException, key: WirePartition, asked: Iterable[WirePartition], in_time: bool
+    ) -> None:
+        """Return when asking again may help; otherwise raise what stands in the way."""
+        code, topic, partition = librdkafka.reason(error).code(), key.topic, key.partition
+        if code == KafkaError._NOENT:  # of one partition, told of all: which topic is missing, if any?
+            missing = [other for other in asked if other.topic not in self.topics([other.topic])]
+            if missing:
+                error = KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+                topic, partition = missing[0].topic, missing[0].partition
+            elif in_time:
+                return
+        elif code in _LEADER_MOVES and in_time:
+            return
+        raise self._error(error, "listing offsets", topic=topic, partition=partition) from None
 
     def _coordinated(self, call: Callable[[], T], doing: str, group_id: str) -> T:
         """Ask a group's coordinator; repeats while it loads or moves, as it does after a broker's start."""

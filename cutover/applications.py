@@ -1,0 +1,118 @@
+"""Telling applications to stop and to start: their own control endpoint, or a person where none is declared.
+
+Endpoint: `GET /` → {"state", "cluster", …}, `POST /stop`, `POST /start` with {"cluster", "bootstrap"}; both posts
+are idempotent and return when it is done. Only addresses from the topology file are called; redirects are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from cutover.errors import CutoverError
+
+_MOST_BYTES = 64 * 1024
+
+Confirm = Callable[[str], bool]
+
+
+class ApplicationFailed(CutoverError):
+    """An application's endpoint did not answer, or said no. transient: worth asking again."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, transient: bool) -> None:
+        self.transient = transient
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationState:
+    """state: `running` | `stopped` | `unknown`. by: `endpoint` or `person`."""
+
+    state: str
+    cluster: str | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds."""
+
+    endpoints: Mapping[str, str | None]
+    confirm: Confirm
+    timeout: float = 60.0
+
+    def look(self, name: str) -> ApplicationState:
+        url = self.endpoints.get(name)
+        return _state(name, self._call(name, url, "GET")) if url else ApplicationState("unknown", None, "person")
+
+    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        url = self.endpoints.get(name)
+        if url:
+            return _state(name, self._call(name, f"{url.rstrip('/')}/stop", "POST", {}))
+        self._ask(f"Stop the {role} {name} (at {alias}) and wait until it has ended. Is it stopped?")
+        return ApplicationState("unknown", None, "person")
+
+    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
+        url = self.endpoints.get(name)
+        if url:
+            body = {"cluster": alias, "bootstrap": ",".join(bootstrap)}
+            return _state(name, self._call(name, f"{url.rstrip('/')}/start", "POST", body))
+        self._ask(f"Start the {role} {name} at {alias} ({','.join(bootstrap)}). Is it running there?")
+        return ApplicationState("unknown", None, "person")
+
+    def _ask(self, question: str) -> None:
+        if not self.confirm(question):
+            raise ApplicationFailed(f"not confirmed: {question}", transient=False)
+
+    def _call(self, name: str, url: str, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ApplicationFailed(f"application {name}: {url} is not an http address", transient=False)
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 -- checked above
+        try:
+            with _OPENER.open(request, timeout=self.timeout) as answer:
+                content = answer.read(_MOST_BYTES)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(500).decode(errors="replace").strip()
+            message = f"application {name}: {method} {url} answered {error.code}" + (f": {said}" if said else "")
+            raise ApplicationFailed(message, transient=error.code >= 500) from None
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise ApplicationFailed(
+                f"application {name} does not answer at {url} ({reason}); check that it runs and that "
+                f"migration.applications.{name}.http is its control address",
+                transient=True,
+            ) from None
+        try:
+            value = json.loads(content)
+            if not isinstance(value, dict):
+                raise ValueError
+        except ValueError:
+            raise ApplicationFailed(f"application {name}: {url} answered no JSON object", transient=False) from None
+        return value
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+# No proxy: control addresses are loopback or private hosts that the file names.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+
+
+def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:
+    state = value.get("state")
+    if state not in ("running", "stopped"):
+        raise ApplicationFailed(f"application {name} is {state!r}, expected running or stopped", transient=True)
+    cluster = value.get("cluster")
+    return ApplicationState(str(state), None if cluster is None else str(cluster), "endpoint")

@@ -1,0 +1,70 @@
+"""What can stop a migration before or beside its steps.
+
+CutoverError
+├── Refused            a gate said no; `seen` holds what it saw (a result, exit 1; inside the generator)
+├── Locked             another run of this topology is unfinished; names its holder
+├── PlanChanged        the unfinished run was started with another plan
+├── NothingToResume    --resume or --step without a run that it could belong to
+├── Superseded         another process took this run over; this one must not act any more
+├── BrokenChain        the journal does not hash to itself: somebody changed or removed an entry
+└── NotSupported       a migration that this version cannot run yet, by name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class CutoverError(Exception):
+    """Root of all errors of this package; `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class Refused(CutoverError):
+    """A gate or an action said no. `seen` is JSON: the numbers behind the message."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, seen: Mapping[str, Any] | None = None) -> None:
+        self.seen = dict(seen or {})
+        super().__init__(message)
+
+
+class Locked(CutoverError):
+    """Another run of the same topology is unfinished."""
+
+    exit_code = 1
+
+
+class PlanChanged(CutoverError):
+    """The unfinished run belongs to another plan (or wave)."""
+
+    exit_code = 1
+
+
+class NothingToResume(CutoverError):
+    """There is no unfinished run, or the step asked for is not the next one."""
+
+    exit_code = 1
+
+
+class Superseded(CutoverError):
+    """Another process resumed this run."""
+
+    exit_code = 1
+
+
+class BrokenChain(CutoverError):
+    """The journal was tampered with, or is incomplete; `offset` is the first entry that does not fit."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, offset: int) -> None:
+        self.offset = offset
+        super().__init__(message)
+
+
+class NotSupported(CutoverError):
+    """Not built yet; the message says what is."""

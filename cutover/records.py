@@ -1,0 +1,85 @@
+"""Reading single records for the landing test: what a consumer of a position would see next, as a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.surface import Administration
+
+
+def first_records(
+    settings: ConnectionSettings,
+    admin: Administration,
+    at: Mapping[TopicPartition, int],
+    timeout: float = 30.0,
+) -> dict[TopicPartition, str | None]:
+    """Fingerprint of the first committed record at or after each offset; None when there is none (yet).
+
+    Raises the settings' Unreachable when a partition brings nothing within `timeout` seconds.
+    """
+    found: dict[TopicPartition, str | None] = dict.fromkeys(at)
+    spans = admin.offsets(at, "read_committed")
+    waiting = {place: max(offset, spans[place].start) for place, offset in at.items()}
+    waiting = {place: offset for place, offset in waiting.items() if offset < spans[place].end}
+    if not waiting:
+        return found
+    consumer = Consumer(
+        settings.librdkafka(
+            {
+                "group.id": f"watershed-landing-{uuid.uuid4()}",  # required by librdkafka, never joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+                "max.partition.fetch.bytes": 65536,
+                "queued.max.messages.kbytes": 1024,
+            }
+        )
+    )
+    try:
+        consumer.assign([WirePartition(place.topic, place.partition, offset) for place, offset in waiting.items()])
+        deadline = time.monotonic() + timeout
+        while waiting:
+            message = consumer.poll(0.5)
+            if message is None:
+                if time.monotonic() > deadline:
+                    names = ", ".join(str(place) for place in sorted(waiting))
+                    raise settings.unreachable(f"no record of {names} within {timeout:g} s")
+                continue
+            place = TopicPartition(message.topic() or "", message.partition() or 0)
+            problem = message.error()
+            if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
+                raise settings.unreachable(f"reading {place}: {problem.str()}")
+            if waiting.pop(place, None) is not None:
+                found[place] = None if problem is not None else fingerprint(message)
+                consumer.pause([WirePartition(place.topic, place.partition)])
+    finally:
+        consumer.close()
+    return found
+
+
+def fingerprint(message: Message) -> str:
+    """SHA-256 over key, value, headers and timestamp, each with its length and whether it is null."""
+    digest = hashlib.sha256()
+    pieces: list[bytes | None] = [_bytes(message.key()), _bytes(message.value())]
+    headers = message.headers() or []
+    for name, value in headers.items() if isinstance(headers, dict) else headers:
+        pieces += [_bytes(name), _bytes(value)]
+    pieces.append(str(message.timestamp()).encode())
+    for piece in pieces:
+        digest.update(b"-" if piece is None else b"+" + len(piece).to_bytes(8, "big") + piece)
+    return digest.hexdigest()
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,103 @@
+"""Runs: who may act on a topology. Beginning, continuing and refusing, all decided from the journal's chain."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from cutover.consumers_first import Result
+from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
+from cutover.journal import RUN, TAKEN_OVER, Entry, Journal, Kind, holder_of, outcome_of
+from topology.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """This process holds the run. ended: the run is over already, with this result; nothing may be written then."""
+
+    journal: Journal
+    run: str
+    actor: str
+    plan_hash: str
+    wave: str
+    ended: Result | None = None
+
+    def outcome_of(self, step: str) -> tuple[dict[str, Any], str | None] | None:
+        return outcome_of(self.journal.chain.run(self.run), step)
+
+    def write(self, step: str, kind: Kind, observation: dict[str, Any], deed: str = "") -> None:
+        """Raises Superseded when another process took the run over."""
+        self.journal.append(
+            self.run,
+            step,
+            kind,
+            observation,
+            actor=self.actor,
+            plan_hash=self.plan_hash,
+            wave=self.wave,
+            deed=deed,
+        )
+
+
+def claim(journal: Journal, plan: Plan, wave: str, actor: str, run: str | None, *, resume: bool, begin: bool) -> Claim:
+    """Begin a run, or continue the unfinished one when it is this `run` or `resume` says so.
+
+    begin: a new run may be begun. Raises Locked, PlanChanged, NothingToResume.
+    """
+    chain = journal.refresh()
+    open_run = chain.unfinished()
+    if open_run:
+        return _continue(journal, open_run, plan, wave, actor, run, resume)
+    before = chain.run(run) if run is not None else []
+    if before:
+        end = before[-1].observation
+        ended = Result(end["state"], end["step"], end["reason"])
+        return Claim(journal, before[0].run, actor, plan.hash, wave, ended)
+    if resume:
+        raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
+    if not begin:
+        raise NothingToResume(
+            f"topology {plan.topology} has no unfinished run"
+            + (f" {run}" if run else "")
+            + ": this step has to wait for those before it; begin with preflight"
+        )
+    new = Claim(journal, run or _new_name(), actor, plan.hash, wave)
+    try:
+        new.write(RUN, "intent", {"topology": plan.topology, "wave": wave, "plan": plan.hash})
+    except Superseded:
+        other = journal.chain.unfinished()
+        raise Locked(_locked(plan, other)) from None
+    return new
+
+
+def _continue(
+    journal: Journal, entries: list[Entry], plan: Plan, wave: str, actor: str, run: str | None, resume: bool
+) -> Claim:
+    first = entries[0]
+    if not resume and first.run != run:
+        raise Locked(_locked(plan, entries))
+    if resume and run is not None and first.run != run:
+        raise Locked(_locked(plan, entries))
+    if first.plan_hash != plan.hash or first.wave != wave:
+        raise PlanChanged(
+            f"run {first.run} was begun with plan {first.plan_hash} (wave {first.wave}), the file now gives "
+            f"{plan.hash} (wave {wave}): a run keeps its plan. Restore the file, or compile and compare"
+        )
+    found = Claim(journal, first.run, actor, plan.hash, wave)
+    if entries[-1].holder != journal.holder:
+        found.write(TAKEN_OVER, "intent", {"from": entries[-1].holder, "by": journal.holder})
+    return found
+
+
+def _locked(plan: Plan, entries: list[Entry]) -> str:
+    who = holder_of(entries) if entries else "another run"
+    return (
+        f"a migration of {plan.topology} is unfinished: {who}. If that process is dead, continue its work with "
+        "--resume; two runs at once are never possible"
+    )
+
+
+def _new_name() -> str:
+    return time.strftime("run-%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)

@@ -1,0 +1,78 @@
+"""Asking and waiting inside a migration, without a clock: time is what the observations say it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cutover.actions import Action, Json, Pause, Say
+from cutover.errors import Refused
+from cutover.observations import Failed, Observation
+from cutover.policy import Policy
+
+T = TypeVar("T")
+O = TypeVar("O", bound=Observation)  # noqa: E741  -- an observation
+
+Asking = Generator[Action, Observation, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at a condition: does it hold, what was seen (for people, and as JSON), and when."""
+
+    holds: bool
+    text: str
+    at_ms: int
+    seen: Json
+
+
+def ask(action: Action, answer: type[O], policy: Policy) -> Asking[O]:
+    """Ask until there is an answer. Raises Refused at once for a refusal, and after `policy.reach_ms` of silence."""
+    first: int | None = None
+    while True:
+        seen = yield action
+        if isinstance(seen, answer):
+            return seen
+        if not isinstance(seen, Failed):
+            raise TypeError(f"{type(action).__name__} was answered with {type(seen).__name__}")
+        if not seen.transient:
+            raise Refused(seen.error)
+        first = seen.at_ms if first is None else first
+        if seen.at_ms - first >= policy.reach_ms:
+            raise Refused(f"{seen.error} (asked again for {_seconds(policy.reach_ms)})")
+        yield Pause(policy.poll_ms)
+
+
+def wait(
+    check: Callable[[], Asking[Check]],
+    bound_ms: int,
+    policy: Policy,
+    *,
+    times: int = 1,
+    hold_ms: int = 0,
+) -> Asking[Check]:
+    """Look until the condition held `times` times in a row and for `hold_ms`. Raises Refused after `bound_ms`.
+
+    The bound counts from the first look and must leave room for `hold_ms`. What is seen is said now and then.
+    """
+    started: int | None = None
+    since: int | None = None
+    said_ms, said, row = 0, "", 0
+    while True:
+        found = yield from check()
+        started = found.at_ms if started is None else started
+        row = row + 1 if found.holds else 0
+        since = (since if since is not None else found.at_ms) if found.holds else None
+        if since is not None and row >= times and found.at_ms - since >= hold_ms:
+            return found
+        if found.at_ms - started >= bound_ms:
+            raise Refused(f"{found.text} (waited {_seconds(bound_ms)})", found.seen)
+        if found.text != said and (not said or found.at_ms - said_ms >= policy.say_ms):
+            said_ms, said = found.at_ms, found.text
+            yield Say(found.text, found.seen)
+        yield Pause(policy.poll_ms)
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:g} s"

@@ -1,0 +1,41 @@
+"""`topology apply`: make the clusters ready and write the desired flows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from cli.plans import connector, plan_at
+
+
+@click.command(epilog="Example: topology apply orders.yaml --yes")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask before the first change.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def apply(path: Path, yes: bool, form: str) -> int:
+    """Create what the plan needs on its clusters and write the desired flows.
+
+    Creates control topics and missing target topics; never deletes anything and never changes an existing topic.
+    Applying the same file again changes nothing.
+    """
+    from replicator.apply import Change, apply_plan
+
+    plan = plan_at(path)
+    if not yes and sys.stdin.isatty():
+        targets = ", ".join(sorted({flow.target for flow in plan.flows}))
+        click.confirm(f"Apply {plan.topology} ({len(plan.flows)} flows) to {targets}?", abort=True, err=True)
+
+    def say(change: Change) -> None:
+        if form == "text":
+            click.echo(f"{change.cluster}: {change.what} {change.name}")
+
+    changes = apply_plan(plan, connector(plan), say)
+    if form == "json":
+        rows = [{"cluster": change.cluster, "what": change.what, "name": change.name} for change in changes]
+        click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))
+    elif not changes:
+        click.echo(f"{plan.topology}: nothing to change (plan {plan.hash[:19]})")
+    return 0

@@ -1,0 +1,102 @@
+"""`topology status`: what every flow and partition is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.plans import connector, plan_at
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from clusters.status import PartitionStatus
+    from topology.plan import Plan
+
+STALE_MS = 15_000  # workers report every second
+_ORDER = ("running", "catching_up", "paused", "stopped", "starting", "retrying", "silent")
+
+
+@click.command(epilog="Example: topology status orders.yaml --watch")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def status(path: Path, watch: bool, form: str) -> int:
+    """State, lag and rate of every flow, partition by partition where something is wrong.
+
+    Read from the target clusters alone. A partition nobody has reported for 15 s is `silent`: no worker serves it.
+    """
+    plan = plan_at(path)
+    connect = connector(plan)
+    while True:
+        flows = _flows(plan, {flow.target: connect(flow.target) for flow in plan.flows})
+        if watch and form == "text":
+            click.clear()
+        if form == "json":
+            click.echo(json.dumps({"schema": 1, "topology": plan.topology, "flows": flows}, indent=2))
+        else:
+            click.echo(_table(flows))
+        if not watch:
+            return 0
+        time.sleep(1)
+
+
+def _flows(plan: Plan, targets: dict[str, ConnectionSettings]) -> list[dict[str, Any]]:
+    from clusters.flows import read_flows
+    from clusters.status import read_status
+
+    desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
+    reports = [report for each in targets.values() for report in read_status(each)]
+    now = int(time.time() * 1000)
+    rows = []
+    for flow in plan.flows:
+        record = desired.get(flow.id)
+        partitions = [_partition(report, now) for report in reports if report.flow == flow.id]
+        lags = [row["lag_records"] for row in partitions if row["lag_records"] is not None]
+        waits = [row["lag_ms"] for row in partitions if row["lag_ms"] is not None]
+        states = {row["state"] for row in partitions}
+        wanted = record.state if record else "not applied"
+        rows.append(
+            {
+                "id": flow.id,
+                "state": wanted if wanted != "running" or not states else _worst(states),
+                "desired": wanted,
+                "lag_records": sum(lags) if lags else None,
+                "lag_ms": max(waits) if waits else None,
+                "rate_bytes": sum(row["rate_bytes"] for row in partitions),
+                "partitions": partitions,
+            }
+        )
+    return rows
+
+
+def _partition(report: PartitionStatus, now: int) -> dict[str, Any]:
+    row = asdict(report)
+    if now - report.at_ms > STALE_MS:
+        row |= {"state": "silent", "rate_bytes": 0.0, "error": "no worker has reported for this partition lately"}
+    return row
+
+
+def _worst(states: set[str]) -> str:
+    """The state that needs most attention; one not in the list is a loud one."""
+    return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
+
+
+def _table(flows: list[dict[str, Any]]) -> str:
+    lines = [f"{'flow':<32} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
+    for flow in flows:
+        lag = "-" if flow["lag_records"] is None else f"{flow['lag_records']:,}"
+        behind = "-" if flow["lag_ms"] is None else f"{flow['lag_ms'] / 1000:,.1f} s"
+        rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
+        count = len(flow["partitions"])
+        lines.append(f"{flow['id']:<32} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
+        for row in flow["partitions"]:
+            if row["error"]:
+                lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")
+            if row["remedy"]:
+                lines.append(f"    what to do: {row['remedy']}")
+    return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""`topology worker`: the replicator as a plain process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from cli.plans import connector, plan_at
+
+
+@click.command(epilog="Example: topology worker orders.yaml --target cloud --processes 2")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--target", required=True, help="Alias of the cluster whose incoming flows are served.")
+@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="One a core is best.")
+def worker(path: Path, target: str, processes: int) -> int:
+    """Serve all flows of a topology into one cluster until stopped.
+
+    SIGTERM or Ctrl-C: what is in flight is finished and the partitions are handed to other workers. Workers share
+    the partitions among themselves, also with those that Spark hosts; start as many as you like, where you like.
+    """
+    plan = plan_at(path)
+    plan.cluster(target)
+    if not any(flow.target == target for flow in plan.flows):
+        raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
+    if processes > 1:
+        return _parent(path, target, processes)
+
+    from replicator.events import log_events
+    from replicator.worker import run_worker
+
+    log_events()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    connect = connector(plan)
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop)
+    return 0
+
+
+def _parent(path: Path, target: str, processes: int) -> int:
+    """Start the others as children of ours, pass signals on, and end with the worst of their exit codes."""
+    command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target]
+    children = [subprocess.Popen(command) for _ in range(processes)]
+
+    def pass_on(number: int, _frame: object) -> None:
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the children as well
+    return max(abs(child.wait()) for child in children)

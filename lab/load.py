@@ -90,7 +90,11 @@ def load(
                 producer.poll(0)
 
     if transactional_id:
-        _in_transactions(producer, records, write)
+        try:
+            _in_transactions(producer, records, write)
+        except KafkaException as error:
+            why = error.args[0].str()
+            raise LabError(f"transactions for {topic} at {cluster} failed: {why}") from None
     else:
         write(0, records)
     left = producer.flush(FLUSH_S)

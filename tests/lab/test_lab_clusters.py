@@ -1,0 +1,163 @@
+"""`topology lab`: up, status and down are idempotent, survive crashes, and end only what the lab started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
+
+from cli.lab import lab as command
+from lab import apps, clusters
+from lab.account import account, find_applications
+from lab.load import create_topics
+from lab.process import Process, alive, end, find, spawn
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "lab"
+    try:
+        yield directory
+    finally:
+        clusters.down(directory)
+
+
+def topology_lab(*arguments: str, home: Path) -> Result:
+    return CliRunner().invoke(command, [*arguments, "--dir", str(home)])
+
+
+def processes(home: Path) -> list[Process]:
+    found = clusters.status(home).clusters.values()
+    return [broker.process for cluster in found for broker in cluster.brokers if broker.process]
+
+
+def test_up_status_down(home: Path) -> None:
+    assert topology_lab("status", "--format", "json", home=home).exit_code == 0
+    first = topology_lab("up", "--names", "alpha", "--format", "json", home=home)
+    assert first.exit_code == 0, first.output
+    shape = json.loads(first.output)
+    (cluster,) = shape["clusters"]
+    (broker,) = cluster["brokers"]
+    assert cluster["alias"] == "alpha"
+    assert cluster["bootstrap"] == f"127.0.0.1:{broker['port']}"
+    assert Path(broker["data"]).is_dir()
+    create_topics(cluster["bootstrap"], ["kept"], 3)
+
+    again = topology_lab("up", "--names", "alpha", "--format", "json", home=home)
+    assert json.loads(again.output) == shape
+
+    (process,) = processes(home)
+    os.kill(broker["pid"], signal.SIGKILL)
+    while alive(process):
+        time.sleep(0.01)
+    assert topology_lab("status", home=home).exit_code == 1
+    revived = json.loads(topology_lab("up", "--names", "alpha", "--format", "json", home=home).output)
+    assert revived["clusters"][0]["cluster_id"] == cluster["cluster_id"]
+    assert revived["clusters"][0]["brokers"][0]["port"] == broker["port"]
+    assert revived["clusters"][0]["brokers"][0]["pid"] != broker["pid"]
+    assert "kept" in AdminClient({"bootstrap.servers": cluster["bootstrap"]}).list_topics(timeout=10).topics
+
+    refused = topology_lab("up", "--names", "alpha", "--brokers", "3", home=home)
+    assert refused.exit_code == 2
+    assert "has 1 broker(s), not 3" in refused.output
+
+    (process,) = processes(home)
+    assert topology_lab("down", home=home).exit_code == 0
+    assert not alive(process)
+    assert not home.exists()
+    assert topology_lab("down", home=home).exit_code == 0
+
+
+def test_what_a_killed_up_left_is_found_and_ended(home: Path) -> None:
+    program = "import sys; from lab import clusters; clusters.up(sys.argv[1], ['alpha', 'beta'])"
+    up = subprocess.Popen([sys.executable, "-c", program, str(home)])
+    deadline = time.monotonic() + 60
+    while not processes(home) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    up.kill()
+    up.wait()
+    left = processes(home)
+    assert left
+    state = json.loads((home / "lab.json").read_text())
+    state["clusters"][0]["brokers"][0] |= {"pid": None, "started": None}  # as if killed before it wrote the pid
+    (home / "lab.json").write_text(json.dumps(state))
+
+    assert processes(home) == left
+    clusters.down(home)
+
+    assert not [process for process in left if alive(process)]
+
+
+def test_down_spares_a_stranger_with_a_recorded_pid(home: Path, tmp_path: Path) -> None:
+    stranger = spawn(["/bin/sleep", "60"], tmp_path / "stranger.log")
+    try:
+        home.mkdir()
+        broker = {"id": 1, "pid": stranger.pid, "started": stranger.started - 1, "port": 1, "controller_port": 2}
+        cluster = {"alias": "a", "cluster_id": "x", "brokers": [{**broker, "home": str(home / "a" / "1")}]}
+        (home / "lab.json").write_text(json.dumps({"schema": 1, "clusters": [cluster]}))
+        clusters.down(home)
+        assert alive(stranger)
+    finally:
+        end([stranger])
+    assert not alive(stranger)
+    assert find("no process has this argument") is None
+
+
+@pytest.mark.slow
+def test_a_killed_broker_costs_the_applications_nothing(home: Path, tmp_path: Path) -> None:
+    here = clusters.up(home, ["alpha"]).clusters["alpha"]
+    create_topics(here.bootstrap, ["plain", "careful"], 2)
+    at = ["--cluster", here.alias, "--bootstrap", here.bootstrap]
+    rate = ["--rate", "200"]
+    try:
+        plain = apps.start(tmp_path, "plain", ["lab.orders", "--topics", "plain", *rate, *at])
+        transactional = ["--transactional-id", "careful", "--topics", "careful"]
+        careful = apps.start(tmp_path, "careful", ["lab.orders", *transactional, *rate, *at])
+        billing = apps.start(tmp_path, "billing", ["lab.billing", "--topics", "plain,careful", *at])
+        for app in (plain, careful):
+            apps.wait_for(app, "acked", 200)
+        clusters.kill(home, "alpha")
+        clusters.start(home, "alpha")
+        for app in (plain, careful):
+            apps.wait_for(app, "acked", apps.describe(app)["acked"] + 200)
+            apps.switch_off(app)
+        deadline = time.monotonic() + 60
+        while account(find_applications(tmp_path)).lost and time.monotonic() < deadline:
+            time.sleep(0.3)
+        apps.switch_off(billing)
+        result = account(find_applications(tmp_path))
+        assert (result.lost, result.repeated, result.out_of_order_per_key) == (0, 0, 0)
+        assert result.acked > 800
+        assert max(result.longest_pause_s.values()) > 1.0
+    finally:
+        apps.stop(tmp_path)
+
+
+@pytest.mark.slow
+def test_three_brokers_elect_another_leader(home: Path) -> None:
+    trio = clusters.up(home, ["trio"], brokers=3).clusters["trio"]
+    create_topics(trio.bootstrap, ["copied"], 1)
+    admin = AdminClient({"bootstrap.servers": trio.bootstrap})
+    before = admin.list_topics("copied", timeout=10).topics["copied"].partitions[0]
+    assert len(before.replicas) == 3
+    clusters.kill(home, "trio", before.leader)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        leader = admin.list_topics("copied", timeout=10).topics["copied"].partitions[0].leader
+        if leader not in (-1, before.leader):
+            break
+        time.sleep(0.2)
+    assert leader not in (-1, before.leader)
+    clusters.start(home, "trio", before.leader)
+    assert len(admin.list_topics(timeout=10).brokers) == 3

@@ -44,13 +44,18 @@ class Difference:
     reordered: int = 0
     duplicates: int = 0
     foreign: int = 0
+    pending: int = 0
     exact: bool = True
     components: tuple[str, ...] = ()
     examples: tuple[Example, ...] = field(default=())
 
 
-def compare(source: Prints, target: Prints) -> Difference:
-    """The difference between two runs that should hold the same records in the same order."""
+def compare(source: Prints, target: Prints, *, open_end: bool = False) -> Difference:
+    """The difference between two runs that should hold the same records in the same order.
+
+    `open_end`: the target's run ends where its log ends, so source records behind the last one that arrived are
+    pending, not missing.
+    """
     head = _equal_head(source.fp, target.fp)
     tail = _equal_head(source.fp[head:][::-1], target.fp[head:][::-1])
     left = np.arange(head, len(source) - tail)
@@ -72,6 +77,10 @@ def compare(source: Prints, target: Prints) -> Difference:
     used = {j for _, j, _ in altered}
     known = set(a)
     missing = [i for i in lost if i not in gone]
+    pending = 0
+    while open_end and missing and missing[-1] == len(source) - head - 1 - pending:
+        missing.pop()
+        pending += 1
     duplicates, foreign = [], []
     for j in extra:
         if j in used:
@@ -87,12 +96,13 @@ def compare(source: Prints, target: Prints) -> Difference:
     examples += [Example("duplicate", None, int(target.offset[head + j])) for j in duplicates]
     examples += [Example("foreign", None, int(target.offset[head + j])) for j in foreign]
     return Difference(
-        proven=len(source) - len(missing) - len(altered) - len(moves),
+        proven=len(source) - len(missing) - len(altered) - len(moves) - pending,
         missing=len(missing),
         altered=len(altered),
         reordered=len(moves),
         duplicates=len(duplicates),
         foreign=len(foreign),
+        pending=pending,
         components=_union(c for _, _, c in altered),
         examples=tuple(examples[:EXAMPLES]),
     )

@@ -201,9 +201,7 @@ def _leader(address: PartitionAddress) -> Connection:
     raise Unreachable(f"{address} has no leader just now", alias=address.settings.alias)
 
 
-def _stuck(
-    address: PartitionAddress, position: int, span: Span, answer: FetchedPartition | None
-) -> NotReadable:
+def _stuck(address: PartitionAddress, position: int, span: Span, answer: FetchedPartition | None) -> NotReadable:
     seen = f"; its log ends at {answer.high_watermark}" if answer is not None else "; its leader keeps moving"
     return NotReadable(f"{address}: nothing more to read at offset {position}, before {span.end}{seen}")
 

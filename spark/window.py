@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from clusters.surface import LogRange
@@ -53,8 +54,8 @@ class Observed:
 class Window:
     """What is compared of one partition: `source` with `target`; `tail` may hold pending records.
 
-    unverifiable: records that were copied and are gone on one side. extra: records at the target's end that no
-    source offset can explain (they are inside `target`, so that their content is looked at).
+    unverifiable: records that were copied and are gone on one side. open_end: `target` reaches the log's end, as it
+    does when it holds more than the source can explain (so that this content is looked at).
     proven_earlier: records below the window that the summary named by `since` has proven.
     """
 
@@ -65,6 +66,7 @@ class Window:
     ids: tuple[uuid.UUID, uuid.UUID]
     unverifiable: int = 0
     proven_earlier: int = 0
+    open_end: bool = False
     not_compared: tuple[str, ...] = field(default=())
 
 
@@ -110,6 +112,7 @@ def fix_window(
         seen.ids,
         unverifiable,
         proven_earlier,
+        high == target_end,
         tuple(notes),
     )
 
@@ -130,14 +133,12 @@ def cut(window: Window, offsets: OffsetMap, size: int) -> Iterator[tuple[Span, S
         if here > points[-1][0] and there >= points[-1][1]:
             points.append((here, there))
     points.append((source.end, target.end))
-    for (a, x), (b, y) in zip(points, points[1:], strict=False):
+    for (a, x), (b, y) in pairwise(points):
         if b > a or y > x:
             yield Span(a, b), Span(x, y)
 
 
-def _begin(
-    seen: Observed, start: str, earlier: Earlier | None, notes: list[str], where: str
-) -> tuple[int, int, int]:
+def _begin(seen: Observed, start: str, earlier: Earlier | None, notes: list[str], where: str) -> tuple[int, int, int]:
     """(source start, unverifiable, proven earlier)."""
     first, log_start = seen.map.runs[0], seen.source.start
     if earlier is not None:
@@ -152,9 +153,7 @@ def _begin(
         if gone:
             notes.append(f"{where}: {gone} copied records had expired on the source before the proof began")
     if first.target > seen.target.start:
-        notes.append(
-            f"{where}: {first.target - seen.target.start} records on the target are older than the flow"
-        )
+        notes.append(f"{where}: {first.target - seen.target.start} records on the target are older than the flow")
     return begin, 0, 0
 
 

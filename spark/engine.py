@@ -1,0 +1,76 @@
+"""Readers that let Spark do the reading: sums through the data source, differences as tasks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusters.settings import connection_settings
+from spark.difference import Difference, compare
+from spark.errors import NotReadable
+from spark.proof import Job, Readers
+from spark.read import Expired, PartitionAddress, read_all
+from spark.source import KafkaBatches, Unit, UnitSum, from_row, stretch_units
+from spark.window import Span
+from topology.plan import Plan, plan_from_json, plan_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_PER_CORE = 4
+
+
+def spark_readers(session: Callable[[], SparkSession], plan: Plan, directory: Path) -> Readers:
+    """`session` is called when there is something to read: a session costs ten seconds.
+
+    `directory` takes the plan and the ranges, which the data source is pointed to.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    plan_path, units_path = directory / "plan.json", directory / "units.json"
+    text = plan_json(plan)
+
+    def sums(units: Sequence[Unit]) -> dict[int, UnitSum]:
+        spark = session()
+        spark.dataSource.register(KafkaBatches)
+        stretches = stretch_units(units, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+        plan_path.write_text(text, encoding="utf-8")
+        units_path.write_text(json.dumps([[_unit_json(u) for u in s] for s in stretches]), encoding="utf-8")
+        frame = spark.read.format("kafka-batches").option("plan", str(plan_path)).option("units", str(units_path))
+        return {row.unit: from_row(row) for row in frame.load().collect()}
+
+    def differences(jobs: Sequence[Job]) -> list[Difference]:
+        context = session().sparkContext
+        return context.parallelize(list(jobs), len(jobs)).mapPartitions(lambda some: _compare(text, some)).collect()
+
+    return Readers(sums, differences)
+
+
+def _compare(plan_text: str, jobs: Iterator[Job]) -> Iterator[Difference]:
+    plan = plan_from_json(plan_text)
+    for job in jobs:
+        source, target = (
+            read_all(_address(plan, unit), Span(unit.start, unit.end)) for unit in (job.source, job.target)
+        )
+        yield compare(source, target, open_end=job.open_end)
+
+
+def _address(plan: Plan, unit: Unit) -> PartitionAddress:
+    settings = connection_settings(plan.cluster(unit.cluster))
+    return PartitionAddress(
+        settings, unit.topic, uuid.UUID(unit.topic_id), unit.partition, unit.timestamps, frozenset(unit.skip)
+    )
+
+
+def records_in(plan: Plan, unit: Unit) -> int:
+    """How many records a small range holds, read here and now. Raises Expired, NotReadable, ClusterError."""
+    return len(read_all(_address(plan, unit), Span(unit.start, unit.end)))
+
+
+def _unit_json(unit: Unit) -> dict[str, object]:
+    return {name: getattr(unit, name) for name in unit.__dataclass_fields__}
+
+
+__all__ = ["Expired", "NotReadable", "records_in", "spark_readers"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Smallest edit distance, at most a third of the word; the first in sorted order on a tie; None when none is near."""
+    """Smallest edit distance, at most a third of the word; the first in sorted order on a tie; None if none is near."""
     best, found = max(1, len(word) // 3) + 1, None
     for candidate in sorted(known):
         gap = _distance(word.lower(), candidate.lower(), best)

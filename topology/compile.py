@@ -1,0 +1,36 @@
+"""A topology file as a plan, or every reason why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from topology.errors import InvalidTopology
+from topology.load import load_path
+from topology.model import Topology
+from topology.plan import Plan, sealed
+
+
+def compile_path(path: Path) -> Plan:
+    """Raises InvalidTopology (any finding of severity error) and UnreadableTopology."""
+    from topology.lint import lint_loaded
+
+    loaded = load_path(Path(path))
+    result = lint_loaded(loaded)
+    if result.errors or loaded.topology is None:
+        from topology.reports.concise import concise
+
+        raise InvalidTopology(concise(result), result.findings)
+    return plan_of(loaded.topology, result.proofs)
+
+
+def plan_of(topology: Topology, proofs: dict[str, object]) -> Plan:
+    """The sealed plan of a topology without errors."""
+    return sealed(
+        Plan(
+            topology=topology.name,
+            clusters=tuple(topology.clusters[alias] for alias in sorted(topology.clusters)),
+            flows=tuple(flow.plan for flow in topology.flows),
+            migration=topology.migration,
+            proofs=proofs,
+        )
+    )

@@ -1,0 +1,149 @@
+"""Patterns become flows and nothing else; `flows:` adds to them or overrides by id; `defaults:` lies under all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from topology.finding import Label, Problem, Span
+from topology.language import SETTINGS
+from topology.model import Value, mapping
+
+ATOMIC = {"naming"}  # a policy and its parameters belong together
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A flow before it is a plan's: `settings` merged, every value with its origin."""
+
+    id: str
+    source: str
+    target: str
+    settings: Value
+    declared: Span
+    path: str
+
+
+def flow_id(source: str, target: str, suffix: str | None = None) -> str:
+    return f"{source}-to-{target}" + (f"-{suffix}" if suffix else "")
+
+
+def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
+    """All flows of a checked file, sorted by id. Problems: SYN012 where a pattern lacks its parts."""
+    problems: list[Problem] = []
+    defaults = root.at("defaults")
+    drafts: dict[str, Draft] = {}
+    for draft in _pattern_flows(root, problems):
+        settings = merge(defaults, draft.settings)
+        drafts[draft.id] = replace(draft, settings=settings)
+    listed: dict[str, Draft] = {}
+    for index, each in enumerate(root.list("flows")):
+        source, target = each.get("source"), each.get("target")
+        if source is None or target is None:
+            continue
+        identity = flow_id(source, target, each.get("suffix"))
+        path = f"flows[{index}]"
+        if identity in listed:
+            more = Label(listed[identity].declared, "first here")
+            problems.append(
+                Problem(
+                    "GRF214",
+                    f"two flows with the id {identity}",
+                    (Label(each.span), more),
+                    path=path,
+                    help="one of them needs `suffix: word`, or both become one",
+                    ids=(identity,),
+                )
+            )
+            continue
+        below = drafts[identity].settings if identity in drafts else defaults
+        listed[identity] = Draft(identity, source, target, merge(below, _settings(each)), each.span, path)
+    drafts |= listed
+    return [drafts[identity] for identity in sorted(drafts)], problems
+
+
+def merge(below: Value | None, above: Value) -> Value:
+    """Key by key, one level into each section; lists and naming are replaced as a whole."""
+    if below is None:
+        return above
+    fields = dict(below.fields)
+    for name, value in above.fields.items():
+        old = fields.get(name)
+        if old is not None and old.fields and value.fields and name not in ATOMIC:
+            fields[name] = mapping(value.span, {**old.fields, **value.fields}, value.key)
+        else:
+            fields[name] = value
+    return mapping(above.span, fields, above.key)
+
+
+def _settings(value: Value) -> Value:
+    return mapping(value.span, {name: each for name, each in value.fields.items() if name in SETTINGS}, value.key)
+
+
+def _with(settings: Value, section: str, name: str, data: str, span: Span) -> Value:
+    """The settings with one value that the pattern implies, unless it is said."""
+    if settings.at(section, name) is not None:
+        return settings
+    old = settings.at(section)
+    fields = {**(old.fields if old else {}), name: Value(span, data)}
+    return mapping(settings.span, {**settings.fields, section: mapping(old.span if old else span, fields)})
+
+
+def _pattern_flows(root: Value, problems: list[Problem]) -> Iterator[Draft]:
+    pattern = root.at("pattern")
+    if pattern is None or len(pattern.fields) != 1:
+        return
+    [(kind, body)] = pattern.fields.items()
+    where = body.key or body.span
+    path = f"pattern.{kind}"
+
+    def draft(source: str | None, target: str | None, settings: Value, below: str = "") -> Iterator[Draft]:
+        if source is not None and target is not None:
+            yield Draft(flow_id(source, target), source, target, settings, where, path + below)
+
+    def needs(*names: str) -> bool:
+        short = [name for name in names if len(body.list(name)) < (2 if name in ("members", "path") else 1)]
+        for name in short:
+            count = "two clusters" if name in ("members", "path") else "one cluster"
+            problems.append(Problem("SYN012", f"`{path}` needs `{name}` with at least {count}", (Label(where),), path))
+        return not short
+
+    settings = _settings(body)
+    if kind == "hub_and_spoke":
+        if not {"up", "down"} & set(body.fields):
+            problems.append(Problem("SYN012", f"`{path}` needs `up`, `down` or both", (Label(where),), path))
+        needs("spokes")
+        for spoke in body.texts("spokes"):
+            if up := body.at("up"):
+                yield from draft(spoke, body.get("hub"), up, ".up")
+            if down := body.at("down"):
+                yield from draft(body.get("hub"), spoke, down, ".down")
+    elif kind == "active_active" and body.get("via") == "aggregate":
+        if needs("regionals", "aggregates"):
+            for regional in body.texts("regionals"):
+                for aggregate in body.texts("aggregates"):
+                    yield from draft(regional, aggregate, settings)
+    elif kind == "active_active" and body.get("via") == "direct":
+        if needs("members"):
+            members = body.texts("members")
+            if len(members) > 2:
+                settings = _with(settings, "provenance", "forward", "local", where)
+            for source in members:
+                for target in members:
+                    if source != target:
+                        yield from draft(source, target, settings)
+    elif kind == "active_standby":
+        active, standby = body.get("active"), body.get("standby")
+        yield from draft(active, standby, settings)
+        reverse = body.at("failback", "reverse")
+        if reverse is not None and reverse.data == "declared_paused":
+            paused = mapping(settings.span, {**settings.fields, "state": Value(reverse.span, "paused")})
+            yield from draft(standby, active, paused, ".failback")
+    elif kind == "aggregation":
+        if needs("sources"):
+            for source in body.texts("sources"):
+                yield from draft(source, body.get("target"), settings)
+    elif kind == "chain" and needs("path"):
+        for source, target in pairwise(body.texts("path")):
+            yield from draft(source, target, settings)

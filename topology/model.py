@@ -1,0 +1,113 @@
+"""The file as read: values that keep where they stand, and the topology made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from topology.finding import Span
+from topology.plan import Migration, PlanCluster, PlanFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A checked value. `data` is a scalar already converted (ms, bytes, Selector, SecretRef…); a mapping has `fields`,
+    a list `items`. `key` is the span of its key, `span` its own."""
+
+    span: Span
+    data: Any = None
+    fields: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    items: tuple[Value, ...] = ()
+    key: Span | None = None
+
+    def at(self, *path: str) -> Value | None:
+        """The value at a path of keys, or None."""
+        here: Value | None = self
+        for name in path:
+            here = here.fields.get(name) if here is not None else None
+        return here
+
+    def get(self, *path: str, default: Any = None) -> Any:
+        """Its data, or `default` when it is not declared."""
+        found = self.at(*path)
+        return default if found is None else found.data
+
+    def list(self, *path: str) -> tuple[Value, ...]:
+        found = self.at(*path)
+        return found.items if found is not None else ()
+
+    def texts(self, *path: str) -> tuple[Any, ...]:
+        """The data of a list of scalars."""
+        return tuple(item.data for item in self.list(*path))
+
+    def where(self, *path: str) -> Span:
+        """The span of the value at the path, or of the nearest one around it."""
+        here = self
+        for name in path:
+            following = here.fields.get(name)
+            if following is None:
+                break
+            here = following
+        return here.span
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, Value]]:
+        """Every value below with its dotted path."""
+        for name, value in self.fields.items():
+            below = f"{path}.{name}" if path else name
+            yield below, value
+            yield from value.walk(below)
+        for index, value in enumerate(self.items):
+            yield f"{path}[{index}]", value
+            yield from value.walk(f"{path}[{index}]")
+
+
+def mapping(span: Span, fields: Mapping[str, Value], key: Span | None = None) -> Value:
+    return Value(span, fields=MappingProxyType(dict(fields)), key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow after expansion. `settings` is the merged tree; each value's span is its origin. `declared` is where the
+    flow itself is said (its line in `flows:`, or the pattern's), `path` like `flows[2]` or `pattern.chain`."""
+
+    plan: PlanFlow
+    settings: Value
+    declared: Span
+    path: str
+
+    @property
+    def id(self) -> str:
+        return self.plan.id
+
+    @property
+    def source(self) -> str:
+        return self.plan.source
+
+    @property
+    def target(self) -> str:
+        return self.plan.target
+
+    @property
+    def merge_allowed(self) -> bool:
+        return self.plan.merge
+
+    @property
+    def duplicates_allowed(self) -> bool:
+        return self.plan.merge and self.settings.get("merge", "duplicates") == "allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """`root` is the checked file. Flows are sorted by id; of two with one id only the first is here."""
+
+    file: str
+    name: str
+    root: Value
+    clusters: Mapping[str, PlanCluster]
+    flows: tuple[Flow, ...]
+    migration: Migration | None
+
+    def flow(self, flow_id: str) -> Flow | None:
+        return next((flow for flow in self.flows if flow.id == flow_id), None)

@@ -1,0 +1,62 @@
+"""Amounts with their unit, as people write them: `30s`, `60MiB/s`, `5%`. A parser raises ValueError: what to write."""
+
+from __future__ import annotations
+
+import re
+
+DURATIONS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+SIZES = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
+LIMIT = 2**63 - 1
+
+
+class MissingUnit(ValueError):
+    """A bare number where a unit belongs."""
+
+
+def duration_ms(text: str) -> int:
+    """`500ms`, `30s`, `5m`, `24h`, `7d`, `2w`, in milliseconds."""
+    return _amount(text, DURATIONS, "", "a duration such as `30s`, `5m` or `24h`")
+
+
+def size_bytes(text: str) -> int:
+    """`512B`, `16kB`, `1MiB`, in bytes."""
+    return _amount(text, SIZES, "", "a size such as `1MiB` or `16kB`")
+
+
+def rate_bytes(text: str) -> int:
+    """`60MiB/s`, in bytes a second."""
+    return _amount(text, SIZES, "/s", "a rate such as `60MiB/s`")
+
+
+def fraction(text: str) -> float:
+    """`5%` is 0.05; from 0% to 100%."""
+    value = _amount(text, {"%": 1_000_000}, "", "a share such as `5%`") / 100_000_000
+    if value > 1:
+        raise ValueError("a share is at most `100%`")
+    return value
+
+
+def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"expected {expected}")
+    number, unit, rate = match.groups()
+    if not unit and not rate:
+        raise MissingUnit(f"has no unit; expected {expected}")
+    if unit not in units or (rate or "") != per:
+        raise ValueError(f"expected {expected}; units: {', '.join(name + per for name in units)}")
+    value = float(number) * units[unit] if "." in number else int(number) * units[unit]
+    if value != int(value) or value > LIMIT:
+        raise ValueError(f"{'too large' if value > LIMIT else 'not a whole number of the smallest unit'}")
+    return int(value)

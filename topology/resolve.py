@@ -1,0 +1,176 @@
+"""From checked values to the plan's objects: clusters, flows with their naming, the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from topology import naming
+from topology.expand import Draft, expand
+from topology.finding import Label, Problem
+from topology.model import Flow, Topology, Value
+from topology.naming import Naming
+from topology.plan import PlanCluster, PlanFlow, Security, TopicSelection
+from topology.waves import (
+    Application,
+    Approval,
+    ConsumerLag,
+    Decommission,
+    Gate,
+    Lag,
+    Migration,
+    Rollback,
+    Stragglers,
+    Verify,
+    Wave,
+    Window,
+)
+
+# never carried over by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
+CONFIGS_EXCLUDE = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+
+
+def resolve(root: Value, file: str) -> tuple[Topology, list[Problem]]:
+    """Whatever could be read becomes part of the topology; a flow without source, target or topics does not."""
+    drafts, problems = expand(root)
+    flows = []
+    for draft in drafts:
+        if not draft.settings.list("topics", "include"):
+            if draft.settings.at("topics", "include") is None:
+                message = f"flow {draft.id} says no `topics.include`"
+                problems.append(Problem("SYN012", message, (Label(draft.declared),), draft.path, ids=(draft.id,)))
+            continue
+        flows.append(Flow(_plan_flow(draft), draft.settings, draft.declared, draft.path))
+    clusters = root.at("clusters")
+    topology = Topology(
+        file=file,
+        name=root.get("metadata", "name", default=""),
+        root=root,
+        clusters={alias: _cluster(alias, value) for alias, value in (clusters.fields if clusters else {}).items()},
+        flows=tuple(flows),
+        migration=_migration(root.at("migration")),
+    )
+    return topology, problems
+
+
+def _cluster(alias: str, value: Value) -> PlanCluster:
+    security = value.at("security")
+    return PlanCluster(
+        alias=alias,
+        bootstrap=value.texts("bootstrap"),
+        cluster_id=value.get("cluster_id"),
+        security=Security()
+        if security is None
+        else Security(
+            protocol=security.get("protocol", default="PLAINTEXT"),
+            mechanism=security.get("mechanism"),
+            credentials=security.get("credentials"),
+            ca=security.get("ca"),
+            certificate=security.get("certificate"),
+            key=security.get("key"),
+        ),
+    )
+
+
+def _plan_flow(draft: Draft) -> PlanFlow:
+    settings = draft.settings
+    return PlanFlow(
+        id=draft.id,
+        source=draft.source,
+        target=draft.target,
+        topics=TopicSelection(
+            include=tuple(sorted(set(settings.texts("topics", "include")))),
+            exclude=tuple(sorted(set(settings.texts("topics", "exclude")))),
+            allow_internal=settings.get("topics", "allow_internal", default=False),
+        ),
+        naming=_naming(draft),
+        guard=settings.get("provenance", "guard", default="producer_id"),
+        forward=settings.get("provenance", "forward", default="all"),
+        engine=settings.get("workers", "engine", default="spark"),
+        workers=settings.get("workers", "count", default=1),
+        quota=settings.get("workers", "quota"),
+        discovery_ms=settings.get("workers", "discovery", default=10_000),
+        state=settings.get("state", default="running"),
+        offsets=settings.get("offsets", default="mapped"),
+        start=settings.get("delivery", "start", default="earliest"),
+        replication_factor=settings.get("replication_factor"),
+        sync_configs=settings.get("sync", "configs", "mode", default="once"),
+        sync_configs_exclude=_sorted(settings.texts("sync", "configs", "exclude")) or CONFIGS_EXCLUDE,
+        merge=settings.get("merge", "allowed", default=False),
+    )
+
+
+def _naming(draft: Draft) -> Naming:
+    policy = draft.settings.get("naming", "policy", default="identity")
+    if policy == "prefix":
+        return naming.prefix(draft.source, draft.settings.get("naming", "separator", default="."))
+    if policy == "template":
+        return naming.template(draft.settings.get("naming", "template"), draft.source, draft.target)
+    if policy == "map":
+        renames = draft.settings.at("naming", "map")
+        assert renames is not None, "checked by the language"
+        return Naming("map", map=tuple(sorted((name, to.data) for name, to in renames.fields.items())))
+    return Naming()
+
+
+def _migration(value: Value | None) -> Migration | None:
+    if value is None or value.get("flow") is None or not value.list("waves"):
+        return None
+    strategy = value.get("strategy", default="consumers_first")
+    applications = value.at("applications")
+    decommission = value.at("decommission")
+    return Migration(
+        flow=value.get("flow"),
+        strategy=strategy,
+        waves=tuple(_wave(wave, strategy) for wave in value.list("waves")),
+        applications={
+            name: Application(http=each.get("http"))
+            for name, each in sorted((applications.fields if applications else {}).items())
+        },
+        decommission=None
+        if decommission is None
+        else Decommission(decommission.get("not_before", default=0), _sorted(decommission.texts("requires"))),
+    )
+
+
+def _wave(value: Value, strategy: str) -> Wave:
+    rollback, window = value.at("rollback"), value.at("window")
+    return Wave(
+        name=value.get("name", default=""),
+        topics=tuple(selector.text for selector in value.texts("topics")),
+        consumers=value.texts("consumers"),
+        producers=value.texts("producers"),
+        after=value.texts("after"),
+        strategy=value.get("strategy", default=strategy),
+        gates_before=tuple(_gates(value.list("gates", "before"))),
+        gates_after=tuple(_gates(value.list("gates", "after"))),
+        rollback=None
+        if rollback is None
+        else Rollback(rollback.get("until"), rollback.get("reverse"), rollback.get("none")),
+        window=None if window is None else Window(window.get("opens", default=""), window.get("length", default=0)),
+    )
+
+
+def _gates(values: Iterable[Value]) -> Iterable[Gate]:
+    for value in values:
+        for kind, gate in value.fields.items():
+            if kind == "lag":
+                yield Lag(gate.get("max_records", default=0), gate.get("hold", default=0))
+            elif kind == "verify":
+                yield Verify(gate.get("level", default="L1"), gate.get("sample", default=1.0))
+            elif kind == "approval":
+                yield Approval(gate.data)
+            elif kind == "stragglers":
+                yield Stragglers(gate.get("watch", default=0))
+            elif kind == "consumer_lag":
+                yield ConsumerLag(gate.get("max_records", default=0), gate.get("within", default=0))
+
+
+def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))

@@ -1,0 +1,23 @@
+"""SYN001 yaml-syntax: the file is not well-formed YAML.
+
+Why: nothing else in it can be judged until it parses.
+
+Bad:
+
+    flows:
+      - source: a
+       target: b
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: YAML 1.2.2, https://yaml.org/spec/1.2.2/
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN001", "yaml-syntax", "error", __doc__, said_by_loader("SYN001"), ignorable=False)

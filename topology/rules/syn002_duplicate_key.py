@@ -1,0 +1,25 @@
+"""SYN002 duplicate-key: one key twice in the same mapping.
+
+Why: most loaders keep the last one silently, so a flow or a cluster disappears without a word.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        topics: {include: [payments]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, payments]}
+
+Source: PyYAML 6.0.3 safe_load keeps the last (measured); adrienverge/yamllint key_duplicates.py
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN002", "duplicate-key", "error", __doc__, said_by_loader("SYN002"), ignorable=False)

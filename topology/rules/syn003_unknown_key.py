@@ -1,0 +1,25 @@
+"""SYN003 unknown-key: a key that the language does not know.
+
+Why: a key that is silently ignored looks configured; even a manual of MirrorMaker 2 shows two such typos.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topcis: {include: [orders]}
+        topics: {include: [orders]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: apache/kafka docs/ops.html; segmentio/topicctl pkg/config/load.go refuses them
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN003", "unknown-key", "error", __doc__, said_by_loader("SYN003"), ignorable=False)

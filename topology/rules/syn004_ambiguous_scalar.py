@@ -1,0 +1,19 @@
+"""SYN004 ambiguous-scalar: a word without quotes that YAML readers understand differently.
+
+Why: `no` becomes false, `010` becomes 8, `12:30` becomes 750 and `3.10` becomes 3.1 for some readers and not for
+others.
+
+Bad:
+
+    metadata: {name: example, owner: no}
+
+Good:
+
+    metadata: {name: example, owner: "no"}
+
+Source: PyYAML 6.0.3 (measured); adrienverge/yamllint truthy.py, octal_values.py, float_values.py
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN004", "ambiguous-scalar", "error", __doc__, said_by_loader("SYN004"))

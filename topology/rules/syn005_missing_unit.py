@@ -1,0 +1,20 @@
+"""SYN005 missing-unit: a bare number for a duration, a size or a rate.
+
+Why: 30 may be milliseconds, seconds or minutes; both readings have hurt people.
+
+Bad:
+
+    defaults:
+      workers: {discovery: 30}
+
+Good:
+
+    defaults:
+      workers: {discovery: 30s}
+
+Source: segmentio/topicctl needs both `retentionMinutes` and `retention.ms`, and must forbid setting both
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN005", "missing-unit", "error", __doc__, said_by_loader("SYN005"))

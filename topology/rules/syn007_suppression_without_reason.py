@@ -1,0 +1,20 @@
+"""SYN007 suppression-without-reason: a `lint: ignore` comment that does not say why.
+
+Why: nobody can judge it later, so it silences nothing.
+
+Bad:
+
+    defaults:
+      workers: {discovery: 30}  # lint: ignore[SYN005]
+
+Good:
+
+    defaults:
+      workers: {discovery: 30s}
+
+Source: terraform-linters/tflint docs/user-guide/annotations.md
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN007", "suppression-without-reason", "warning", __doc__, said_by_loader("SYN007"), ignorable=False)

@@ -1,0 +1,25 @@
+"""SYN010 empty-selector: a list of topics (or addresses, or waves) that is empty.
+
+Why: elsewhere "empty means all" deleted topics; here nothing would happen, which is not what a section is written
+for.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: []}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: kafka-ops/julie#514
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN010", "empty-selector", "error", __doc__, said_by_loader("SYN010"))

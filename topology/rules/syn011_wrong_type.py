@@ -1,0 +1,24 @@
+"""SYN011 wrong-type: a value that is not what its key takes.
+
+Why: a value that is guessed at is a value that is wrong one day.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: orders}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: own; field paths as in confluentinc/kcp internal/manifest/validate.go
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN011", "wrong-type", "error", __doc__, said_by_loader("SYN011"))

@@ -1,0 +1,23 @@
+"""SYN012 missing-key: a section without a key that it needs.
+
+Why: there is no default that would be right for everybody.
+
+Bad:
+
+    flows:
+      - target: b
+        topics: {include: [orders]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: own
+"""
+
+from topology.rule import Rule, said_by_loader
+
+RULE = Rule("SYN012", "missing-key", "error", __doc__, said_by_loader("SYN012"))

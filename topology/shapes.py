@@ -1,0 +1,259 @@
+"""What a value may look like. One description serves three: it checks the file, converts scalars, and gives the JSON
+Schema for editors. A shape never stops at the first problem; it reports and reads on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from topology import quantities
+from topology.finding import Label, Problem, Span
+from topology.model import Value, mapping
+from topology.nearest import nearest
+from topology.nodes import Node
+
+AMBIGUOUS = re.compile(
+    r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
+)
+NUMERIC = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
+)
+NULL = {"", "~", "null", "Null", "NULL"}
+
+
+class Reader:
+    """Collects problems while shapes read."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def say(
+        self, code: str, message: str, span: Span, path: str, *, help_: str = "", more: tuple[Label, ...] = ()
+    ) -> None:
+        self.problems.append(Problem(code, message, (Label(span), *more), path=path, help=help_))
+
+
+class Shape:
+    """`expected` completes the sentence `expected …`."""
+
+    expected: str
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def wrong(self, node: Node, path: str, reader: Reader) -> None:
+        reader.say("SYN011", f"`{path}` is {node.what}; expected {self.expected}", node.span, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar(Shape):
+    """Any scalar that `convert` accepts; it raises ValueError with the rest of the sentence, `MissingUnit` for a bare
+    number. quoted: YAML would read some of these values as numbers, so those must be in quotes."""
+
+    convert: Callable[[str], Any]
+    expected: str
+    json: Mapping[str, Any]
+    quoted: bool = False
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        if node.kind != "scalar" or (node.plain and node.text in NULL):
+            self.wrong(node, path, reader)
+            return None
+        if node.plain and (AMBIGUOUS.fullmatch(node.text) or (self.quoted and NUMERIC.fullmatch(node.text))):
+            reader.say(
+                "SYN004",
+                f"`{path}: {node.text}` is read differently by different YAML readers",
+                node.span,
+                path,
+                help_=f'expected {self.expected}; if the text is meant, put it in quotes: "{node.text}"',
+            )
+            return None
+        try:
+            return Value(node.span, self.convert(node.text))
+        except quantities.MissingUnit as error:
+            reader.say("SYN005", f"`{path}: {node.text}` {error}", node.span, path)
+        except ValueError as error:
+            reader.say("SYN011", f"`{path}` is {node.what}; {error}", node.span, path)
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        return dict(self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Shape):
+    """An optional `empty` says why an empty list is refused."""
+
+    item: Shape
+    empty: str = ""
+    expected: str = "a list"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        if node.kind != "list":
+            self.wrong(node, path, reader)
+            return None
+        if not node.items and self.empty:
+            reader.say("SYN010", f"`{path}` is empty: {self.empty}", node.span, path)
+        items = [self.item.read(each, f"{path}[{index}]", reader) for index, each in enumerate(node.items)]
+        return Value(node.span, items=tuple(item for item in items if item is not None))
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.item.schema()} | ({"minItems": 1} if self.empty else {})
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf(Shape):
+    """Names of the user's choice → one shape."""
+
+    value: Shape
+    name: Callable[[str], Any] = str
+    expected: str = "a mapping"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        fields: dict[str, Value] = {}
+        for key, each in entries(self, node, path, reader):
+            try:
+                self.name(key.text)
+            except ValueError as error:
+                reader.say("SYN011", f"`{path}.{key.text}`: {error}", key.span, path)
+            value = self.value.read(each, f"{path}.{key.text}", reader)
+            if value is not None:
+                fields[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
+        return mapping(node.span, fields)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.value.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Shape):
+    """Known keys; `required` must be there. one_of: exactly one of the keys (a union, chosen by presence)."""
+
+    fields: Mapping[str, Shape]
+    required: tuple[str, ...] = ()
+    one_of: bool = False
+    expected: str = "a mapping"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        if node.kind != "map":
+            self.wrong(node, path, reader)
+            return None
+        found: dict[str, Value] = {}
+        seen: dict[str, Span] = {}
+        for key, each in entries(self, node, path, reader):
+            shape = self.fields.get(key.text)
+            below = f"{path}.{key.text}" if path else key.text
+            if shape is None:
+                self._unknown(key, path, reader)
+                continue
+            seen[key.text] = key.span
+            value = shape.read(each, below, reader)
+            if value is not None:
+                found[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
+        self._complete(node, path, seen, reader)
+        return mapping(node.span, found)
+
+    def _unknown(self, key: Node, path: str, reader: Reader) -> None:
+        near = nearest(key.text, self.fields)
+        reader.say(
+            "SYN003",
+            f"unknown key `{key.text}`" + (f" in `{path}`" if path else ""),
+            key.span,
+            f"{path}.{key.text}" if path else key.text,
+            help_=(f"did you mean `{near}`? " if near else "") + f"known here: {', '.join(sorted(self.fields))}",
+        )
+
+    def _complete(self, node: Node, path: str, seen: Mapping[str, Span], reader: Reader) -> None:
+        where = f"`{path}`" if path else "the file"
+        head = Span(node.span.file, node.span.line, node.span.column, node.span.line, node.span.column + 1)
+        if self.one_of and len(seen) != 1:
+            names = " | ".join(self.fields)
+            if not seen:
+                reader.say("SYN012", f"{where} needs one of: {names}", head, path)
+            else:
+                first, *others = sorted(seen, key=lambda name: seen[name])
+                more = tuple(Label(seen[name], f"and `{name}`") for name in others)
+                message = f"{where} takes exactly one of: {names}"
+                reader.say("SYN009", message, seen[first], path, help_="keep one of them", more=more)
+        missing = [name for name in self.required if name not in seen]
+        if missing:
+            reader.say("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
+
+    def schema(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: shape.schema() for name, shape in self.fields.items()},
+        }
+        if self.required:
+            result["required"] = list(self.required)
+        if self.one_of:
+            result |= {"minProperties": 1, "maxProperties": 1}
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOr(Shape):
+    """A scalar of one shape, or a mapping of another."""
+
+    scalar: Shape
+    other: Shape
+    expected: str = "a value"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        return (self.scalar if node.kind == "scalar" else self.other).read(node, path, reader)
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [self.scalar.schema(), self.other.schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted(Shape):
+    """A shape whose whole value becomes one datum; convert raises ValueError with the sentence."""
+
+    inner: Shape
+    convert: Callable[[Value], Any]
+    code: str = "SYN011"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        count = len(reader.problems)
+        value = self.inner.read(node, path, reader)
+        if value is None or len(reader.problems) > count:
+            return None
+        try:
+            return Value(value.span, self.convert(value), value.fields, value.items)
+        except ValueError as error:
+            reader.say(self.code, f"`{path}`: {error}", node.span, path)
+            return None
+
+    def schema(self) -> dict[str, Any]:
+        return self.inner.schema()
+
+
+def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[Node, Node]]:
+    """A mapping's entries, each key once; what is not a mapping, a name or unique is reported."""
+    if node.kind != "map":
+        shape.wrong(node, path, reader)
+        return []
+    first: dict[str, Node] = {}
+    kept = []
+    for key, value in node.entries:
+        if key.kind != "scalar":
+            reader.say("SYN011", f"a key in `{path}` is {key.what}; expected a name", key.span, path)
+        elif key.plain and (AMBIGUOUS.fullmatch(key.text) or key.text in NULL):
+            message = f"key `{key.text}` is read differently by different YAML readers"
+            reader.say("SYN004", message, key.span, path, help_=f'put it in quotes: "{key.text}"')
+        elif key.text in first:
+            more = (Label(first[key.text].span, "first here"),)
+            below = f"{path}.{key.text}" if path else key.text
+            reader.say("SYN002", f"key `{key.text}` twice", key.span, below, help_="keep one of them", more=more)
+        else:
+            first[key.text] = key
+            kept.append((key, value))
+    return kept

@@ -1,0 +1,81 @@
+"""`# lint: ignore[CODE] reason` on a line or on the line above: silences that rule there, and says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from topology.finding import Finding, Label, Problem, Span
+from topology.nearest import nearest
+from topology.rule import Rule
+
+_COMMENT = re.compile(r"(?:^|\s)#\s*lint:\s*ignore\[([^\]]*)\][ \t]*(.*?)\s*$")
+
+
+@dataclass(slots=True)
+class Suppression:
+    """One comment; `used` collects the words that silenced something."""
+
+    span: Span
+    words: tuple[str, ...]
+    reason: str
+    alone: bool
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def lines(self) -> range:
+        """The lines it speaks for: its own, and the next when it stands alone."""
+        return range(self.span.line, self.span.line + (2 if self.alone else 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressions:
+    entries: tuple[Suppression, ...]
+
+    def silence(self, finding: Finding) -> bool:
+        """Whether a comment with a reason silences this finding, where it begins."""
+        hit = False
+        for entry in self.entries:
+            if entry.reason and finding.span.line in entry.lines:
+                for word in {finding.rule, finding.name} & set(entry.words):
+                    entry.used.add(word)
+                    hit = True
+        return hit
+
+    def problems(self, rules: Mapping[str, Rule]) -> Iterator[Problem]:
+        """SYN007 for a comment without a reason, SYN006 for a word that silenced nothing."""
+        for entry in self.entries:
+            if not entry.reason:
+                yield Problem(
+                    "SYN007",
+                    "the comment gives no reason, so it silences nothing",
+                    (Label(entry.span),),
+                    help="write why after the bracket: `# lint: ignore[CODE] reason`",
+                )
+                continue
+            for word in entry.words:
+                if word not in entry.used:
+                    yield Problem("SYN006", _why_unused(word, rules), (Label(entry.span),), help="remove it")
+
+
+def read_suppressions(text: str, file: str) -> Suppressions:
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _COMMENT.search(line)
+        if match:
+            column = line.index("#", match.start()) + 1
+            words = tuple(sorted({word.strip() for word in match[1].split(",") if word.strip()}))
+            span = Span(file, number, column, number, len(line) + 1)
+            entries.append(Suppression(span, words, match[2], alone=not line[: column - 1].strip()))
+    return Suppressions(tuple(entries))
+
+
+def _why_unused(word: str, rules: Mapping[str, Rule]) -> str:
+    rule = rules.get(word)
+    if rule is None:
+        near = nearest(word, rules)
+        return f"there is no rule {word}" + (f"; did you mean {near}?" if near else "")
+    if not rule.ignorable:
+        return f"{word} cannot be silenced by a comment"
+    return f"{word} finds nothing here, so this comment silences nothing"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import archive
 from lab.errors import BrokerFailed, LabError
 from lab.jars import jars, java
 from lab.process import Process, alive, end, find, kill, send, spawn
@@ -26,6 +27,7 @@ HEAP = (
     "-Xlog:disable",
     "-Xshare:auto",
 )
+TRAINED = "classes.jsa"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
@@ -107,16 +109,22 @@ def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
         raise BrokerFailed(broker.alias, broker.id, f"could not format its storage ({last[0]})", broker.log)
 
 
-def start(broker: Broker) -> Process:
-    """Starts the prepared broker, detached. Raises ToolMissing, LabError."""
+def start(broker: Broker, train: bool = False) -> Process:
+    """Starts the prepared broker, detached; with `train` it writes a class-data archive when it ends.
+
+    Raises ToolMissing, LabError.
+    """
     settings = broker.home / "server.properties"
-    return spawn([*_java(broker), marker(broker), "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
+    extra = [*(archive.writing(broker.home / TRAINED) if train else []), marker(broker)]
+    return spawn([*_java(broker), *extra, "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
 
 
 def stop_all(brokers: Iterable[Broker], grace: float = 15.0) -> None:
     """SIGTERM to all, SIGKILL after `grace` seconds to those left."""
-    found = [running(broker) for broker in brokers]
-    end([process for process in found if process], grace)
+    stopped = {broker.home: process for broker in brokers if (process := running(broker))}
+    if end(list(stopped.values()), grace):
+        for home in stopped:
+            archive.adopt(home / TRAINED)
 
 
 def kill_hard(broker: Broker) -> None:
@@ -185,7 +193,7 @@ def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]
 
 def _java(broker: Broker) -> list[str]:
     options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
-    return [java(), *HEAP, *options, "-cp", f"{jars()}/*"]
+    return [java(), *HEAP, *archive.reading(), *options, "-cp", f"{jars()}/*"]
 
 
 def _bindable(port: int) -> bool:

@@ -189,7 +189,8 @@ def _started(lab: Lab, broker: Broker) -> Lab:
         return lab
     cluster = lab.cluster(broker.alias)
     brokers_.prepare(broker, cluster.cluster_id, cluster.brokers)
-    running = replace(broker, process=brokers_.start(broker))
+    train = cluster.alias == next(iter(lab.clusters)) and broker.id == 1
+    running = replace(broker, process=brokers_.start(broker, train))
     changed = tuple(running if each.id == broker.id else each for each in cluster.brokers)
     lab = Lab(lab.directory, {**lab.clusters, cluster.alias: replace(cluster, brokers=changed)})
     _write(lab)

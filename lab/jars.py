@@ -65,9 +65,13 @@ def java(environ: Mapping[str, str] | None = None) -> str:
 
 
 @functools.cache
+def java_identity(program: str) -> str:
+    """What `java -version` says: vendor, version, build."""
+    return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+
+
 def _version(program: str) -> int | None:
-    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', answer)
+    found = re.search(r'version "(?:1\.)?(\d+)', java_identity(program))
     return int(found[1]) if found else None
 
 

@@ -101,13 +101,19 @@ def wait(process: Process, seconds: float) -> bool:
     return not alive(process)
 
 
-def end(processes: Sequence[Process], grace: float = 15.0) -> None:
-    """SIGTERM to all, then SIGKILL to those that still run after `grace` seconds (shared by all)."""
+def end(processes: Sequence[Process], grace: float = 15.0) -> bool:
+    """SIGTERM to all, then SIGKILL to those that still run after `grace` seconds (shared by all).
+
+    True when none had to be killed.
+    """
+    in_good_order = True
     asked = [process for process in processes if send(process, signal.SIGTERM)]
     deadline = time.monotonic() + grace
     for process in asked:
         if not wait(process, max(0.0, deadline - time.monotonic())):
             kill(process)
+            in_good_order = False
+    return in_good_order
 
 
 def kill(process: Process) -> None:

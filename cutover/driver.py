@@ -31,7 +31,7 @@ from topology.plan import Plan, Wave
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to show, `at_ms` after the driver began. kind: begin | skipped | seen | deed | done | refused | ended."""
+    """Something to show. kind: begin, skipped, seen, deed, done, refused or ended. at_ms counts from the beginning."""
 
     at_ms: int
     run: str

@@ -19,7 +19,8 @@ td, th { text-align: left; vertical-align: top; padding: .35rem .7rem .35rem 0;
 border-bottom: 1px solid var(--line); } th { font-weight: 600; }
 td.n { text-align: right; font-variant-numeric: tabular-nums;
 white-space: nowrap; } tr.line td { border-bottom: 3px double var(--bad); }
-details pre { font: 12px/1.45 ui-monospace, monospace; margin: .3rem 0; white-space: pre-wrap; overflow-wrap: anywhere; }
+details pre { font: 12px/1.45 ui-monospace, monospace; margin: .3rem 0;
+white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
 

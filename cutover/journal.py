@@ -181,12 +181,12 @@ class Journal:
             previous=self.chain.root,
         ).sealed()
         seen = len(self.chain.entries)
-        if len(self.refresh().entries) > seen:
-            raise self._superseded(seen)
         self.log.append(f"{entry.topology}/{entry.run}/{entry.seq}", entry.to_json())
         self.refresh()
         if len(self.chain.entries) <= seen or self.chain.entries[seen].hash != entry.hash:
             raise self._superseded(seen)
+        if len(self.chain.entries) > seen + 1:  # ours counts, but somebody went on from it already
+            raise self._superseded(seen + 1)
         return entry
 
     def _superseded(self, seen: int) -> Superseded:

@@ -1,0 +1,175 @@
+"""A driver that dies anywhere is followed by one that finishes; two at once are impossible; a run keeps its plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutover.actions import LookAtLogs
+from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
+from cutover.journal import outcome_of
+from cutover.steps import steps_of
+from tests.cutover.test_consumers_first import _at, _straggle, assert_back, assert_moved
+from tests.cutover.world import PRODUCER, Crash, FakeLog, World, a_migration, a_plan
+
+ENTRIES = 52  # of a clean run; the test below checks it
+
+
+def test_a_clean_run_writes_this_many_entries() -> None:
+    log = FakeLog()
+    a_migration(World(), log).run()
+    assert len(log.records) == ENTRIES
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
+@pytest.mark.parametrize("at", range(ENTRIES))
+def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> None:
+    world, log = World(), FakeLog(crash_at=at, stored=stored)
+    with pytest.raises(Crash):
+        a_migration(world, log, run_id="r1").run()
+    for _ in range(3):
+        world.tick()  # the world does not wait
+    assert_moved(world, a_migration(world, log, "second", run_id="r1").run())
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
+@pytest.mark.parametrize("at", range(24, 50))
+def test_a_crash_in_a_rollback_is_resumed_to_its_end(at: int, stored: bool) -> None:
+    world, log = World(), FakeLog(crash_at=at, stored=stored)
+    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
+    first = None
+    try:
+        first = a_migration(world, log, run_id="r1").run()
+    except Crash:
+        world.hook = lambda _action: None
+        world.tick()
+    second = a_migration(world, log, "second", run_id="r1").run()
+    if second.state == "done":  # it died before the straggler came: nothing to take back then
+        assert_moved(world, second)
+    else:
+        assert_back(world, second)
+        assert first is None or first == second
+
+
+def test_a_second_run_is_refused_and_names_the_holder() -> None:
+    world, log = World(), FakeLog(crash_at=20)
+    with pytest.raises(Crash):
+        a_migration(world, log, run_id="r1").run()
+    with pytest.raises(Locked, match=r"run r1, begun by ann at .* is at step \w+") as locked:
+        a_migration(world, log, "second").run()
+    assert locked.value.exit_code == 1
+    with pytest.raises(Locked, match="r1"):
+        a_migration(world, log, "second", run_id="r2").run()
+
+
+def test_two_that_begin_at_once_are_decided_by_the_log() -> None:
+    world, log = World(), FakeLog()
+    first, second = a_migration(world, log, "first"), a_migration(world, log, "second")
+    second.journal.refresh()
+
+    def meanwhile(_value: dict[str, object]) -> None:
+        log.on_append = None
+        second.journal.refresh = lambda: second.journal.chain  # type: ignore[method-assign]  # read before, writes after
+
+    log.on_append = meanwhile
+    first.run(until_step="preflight")
+    with pytest.raises(Locked):
+        second.run()
+
+
+def test_a_process_whose_run_was_taken_over_acts_no_more() -> None:
+    world, log = World(), FakeLog()
+
+    def takeover(value: dict[str, object]) -> None:
+        if value["step"] == "fence_producers":
+            log.on_append = None
+            a_migration(world, log, "second", resume=True).run(until_step="approval")
+
+    log.on_append = takeover
+    with pytest.raises(Superseded, match="must not act any more"):
+        a_migration(world, log, "first").run()
+    assert world.apps[PRODUCER].running  # the intent was there, the deed was not done
+    assert_moved(world, a_migration(world, log, "third", resume=True).run())
+
+
+def test_a_changed_plan_is_refused() -> None:
+    world, log = World(), FakeLog(crash_at=20)
+    with pytest.raises(Crash):
+        a_migration(world, log, run_id="r1").run()
+    with pytest.raises(PlanChanged, match="a run keeps its plan"):
+        a_migration(world, log, "second", plan=a_plan("changed"), resume=True).run()
+    assert_moved(world, a_migration(world, log, "third", resume=True).run())
+
+
+def test_resume_without_a_run() -> None:
+    world, log = World(), FakeLog()
+    with pytest.raises(NothingToResume):
+        a_migration(world, log, resume=True).run()
+    assert log.records == []
+
+
+def test_a_new_run_after_a_finished_one() -> None:
+    world, log = World(), FakeLog()
+    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
+    assert a_migration(world, log, run_id="r1").run().state == "rolled_back"
+    world.tick()
+    assert_moved(world, a_migration(world, log, "second", run_id="r2").run())
+
+
+def test_step_by_step_by_one_process_each() -> None:
+    """As Airflow does it: every task is a process of its own that knows the run's name and its step."""
+    world, log = World(), FakeLog()
+    names = [step.name for step in steps_of(a_migration(world, log).policy)]
+    for at, name in enumerate(names):
+        result = a_migration(world, log, f"task {at}", run_id="dag-1").run_step(name)
+        world.tick()
+        assert result.state == ("done" if name == "seal" else "paused"), result
+        again = a_migration(world, log, f"retry {at}", run_id="dag-1").run_step(name)
+        assert again.exit_code == 0
+    assert_moved(world, result)
+
+
+def test_a_step_before_its_turn_is_refused() -> None:
+    world, log = World(), FakeLog()
+    with pytest.raises(NothingToResume, match="begin with preflight"):
+        a_migration(world, log, run_id="dag-1").run_step("drain")
+    assert log.records == []
+    a_migration(world, log, run_id="dag-1").run_step("preflight")
+    with pytest.raises(NothingToResume, match="lag_gate before it is not done"):
+        a_migration(world, log, "other", run_id="dag-1").run_step("drain")
+    assert world.apps[PRODUCER].side == "source"
+
+
+def test_a_refused_step_rolls_back_at_once_and_ends_the_run() -> None:
+    world, log = World(), FakeLog()
+    a_migration(world, log, run_id="dag-1").run(until_step="fence_producers")
+    _at(LookAtLogs, _straggle, nth=3)(world)
+    result = a_migration(world, log, "second", run_id="dag-1").run_step("standstill")
+    assert_back(world, result)
+    after = a_migration(world, log, "third", run_id="dag-1").run_step("barrier")
+    assert after == result
+
+
+def test_the_evidence_tells_the_whole_run(tmp_path: Path) -> None:
+    import json
+
+    world, log = World(), FakeLog()
+    migration = a_migration(world, log, run_id="<r1>", evidence=tmp_path / "pack")
+    migration.run()
+    document = json.loads((tmp_path / "pack" / "evidence.json").read_text())
+    assert document["plan"] == a_plan().hash
+    assert document["journal"]["root"].startswith("sha256:")
+    assert document["proofs"]["tail_proof"]["unproven"] == 0
+    steps = {step["name"]: step for step in document["steps"]}
+    assert all(steps[name]["duration_ms"] is not None for name in steps if name != "seal")
+    assert document["producers_stopped_ms"] > 0
+    moved = document["groups"]["billing"]
+    assert moved["committed"] == moved["translated"]
+    page = (tmp_path / "pack" / "evidence.html").read_text()
+    assert "<r1>" not in page
+    assert "&lt;r1&gt;" in page
+    assert "<script" not in page
+    found = outcome_of(migration.journal.chain.entries, "seal")
+    assert found is not None
+    assert found[0]["evidence"] == str(tmp_path / "pack" / "evidence.json")

@@ -1,0 +1,66 @@
+# Every verb is one target; each sets up what it needs and is quick when that is there.
+#   make demo [FAULT=worker]   a whole migration on embedded clusters, end to end
+#   make up / make down        the same system, left running / ended
+#   make test  make check      what CI runs
+#   make bench  make soak      measurements and long runs, never part of the tests
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help env jars test check format bench bench-cli soak requirements clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+env: $(VENV)/.ready ## the virtual environment, from the pinned requirements
+
+$(VENV)/.ready: requirements/dev.txt requirements/install.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv), or set PYTHON=" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V), 3.11 or newer is needed; set PYTHON= to one" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "make: $(PYTHON) cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@echo "make: preparing $(VENV) (about a minute the first time)" >&2
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements/install.txt
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements/install.txt requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+jars: env ## Kafka's jars from Maven, cached outside the checkout
+	@$(BIN)/python -m lab.jars >/dev/null
+
+test: env jars ## all tests: real brokers, real Spark, real Airflow
+	$(BIN)/pytest $(TESTS)
+
+check: env ## lint, format, types, imports between the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: env ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-cli ## all measurements
+
+bench-cli: env ## how fast the command answers, in an environment with three packages
+	$(BIN)/python -m bench.cli
+
+SOAK_MINUTES ?= 30
+soak: env jars ## random faults for SOAK_MINUTES (default 30)
+	$(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --timeout 0 -s
+
+requirements: env ## pin the dependencies anew
+	for extra in "" kafka spark airflow dev; do \
+	  $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal \
+	    $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
+	done
+
+clean: ## remove the environment and everything that ran here
+	@if [ -d .watershed ]; then echo "make: .watershed holds running or stopped systems; make down ends them" >&2; fi
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/results
+
+-include demo.mk

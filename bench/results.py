@@ -1,0 +1,50 @@
+"""What every benchmark writes: `bench/results/NAME.json`, and the same as a table on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A number that was promised; `better` says which side of `goal` holds."""
+
+    name: str
+    value: float
+    goal: float
+    better: Literal["higher", "lower"]
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.goal if self.better == "higher" else self.value <= self.goal
+
+
+def publish(name: str, rows: Sequence[dict[str, Any]], goals: Sequence[Goal]) -> int:
+    """Write and print the results. The exit code: 0 when every goal holds, 1 otherwise."""
+    machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    document = {
+        "machine": machine,
+        "rows": list(rows),
+        "goals": [asdict(goal) | {"holds": goal.holds} for goal in goals],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    columns = list(rows[0])
+    widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in columns}
+    print("  ".join(f"{column:<{widths[column]}}" for column in columns))
+    for row in rows:
+        print("  ".join(f"{row[column]!s:<{widths[column]}}" for column in columns))
+    for goal in goals:
+        sign = ">=" if goal.better == "higher" else "<="
+        print(f"{'holds ' if goal.holds else 'MISSED'}  {goal.name}: {goal.value:g} (goal {sign} {goal.goal:g})")
+    print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    return 0 if all(goal.holds for goal in goals) else 1

@@ -1,0 +1,210 @@
+"""Real brokers, real records, real worker processes: what the fault tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters.admin import Admin
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from replicator.apply import apply_plan
+from replicator.ledger import read_ledger
+from topology.plan import Plan, PlanCluster, PlanFlow, plan_json, sealed
+from topology.selectors import Selector, TopicSelection
+
+Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
+
+
+def settings_of(lab) -> dict[str, ConnectionSettings]:
+    return {
+        alias: ConnectionSettings(alias=alias, bootstrap=tuple(cluster.bootstrap.split(",")))
+        for alias, cluster in lab.clusters.items()
+    }
+
+
+def plan_for(settings, name: str, *topics: str, routes=(("onprem", "cloud"),), **flow) -> Plan:
+    flows = tuple(
+        PlanFlow(
+            id=f"{source}-to-{target}-{name}",  # all tests share the clusters' flows
+            source=source,
+            target=target,
+            topics=TopicSelection(include=tuple(Selector("literal", topic) for topic in topics)),
+            engine="process",
+            discovery_ms=1_000,
+            **flow,
+        )
+        for source, target in routes
+    )
+    clusters = tuple(PlanCluster(alias, each.bootstrap) for alias, each in settings.items())
+    return sealed(Plan(topology=name, clusters=clusters, flows=flows))
+
+
+def applied(settings, plan: Plan) -> Plan:
+    apply_plan(plan, settings.__getitem__)
+    return plan
+
+
+_WORKER = """
+import os, signal, sys, threading
+from clusters.settings import connection_settings
+from replicator.events import log_events
+from replicator.worker import run_worker
+from topology.plan import plan_from_json
+plan = plan_from_json(open(sys.argv[1]).read())
+connect = lambda alias: connection_settings(plan.cluster(alias))
+stop = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stop.set())
+log_events()
+run_worker(connect(sys.argv[2]), connect, topology=plan.topology, worker_id=f"w{os.getpid()}", stop=stop)
+"""
+
+
+class WorkerProcess:
+    """A worker in a process of its own, ended with the test."""
+
+    def __init__(self, plan: Plan, target: str, directory: Path) -> None:
+        path = directory / f"{plan.topology}.json"
+        path.write_text(plan_json(plan))
+        self.log = directory / f"worker-{time.monotonic_ns()}.log"
+        with self.log.open("w") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _WORKER, str(path), target], stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def send(self, number: int) -> None:
+        os.kill(self._process.pid, number)
+
+    def stop(self) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+        return self._process.wait(30)
+
+
+@contextmanager
+def workers(plan: Plan, target: str, directory: Path) -> Iterator[Callable[[], WorkerProcess]]:
+    started: list[WorkerProcess] = []
+
+    def start() -> WorkerProcess:
+        started.append(WorkerProcess(plan, target, directory))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for each in started:
+            each.stop()
+
+
+def producer(settings: ConnectionSettings, **extra) -> Producer:
+    return Producer(settings.librdkafka({"linger.ms": 5, "queue.buffering.max.messages": 1_000_000} | extra))
+
+
+def put(into: Producer, topic: str, count: int, start: int = 0, size: int = 60) -> None:
+    """`count` records, numbered from `start`, over the topic's partitions by key, with headers and nulls mixed in."""
+    for number in range(start, start + count):
+        value = None if number % 97 == 0 else json.dumps({"n": number}).encode() + b"." * size
+        headers = [("n", str(number).encode()), ("empty", None)] if number % 5 == 0 else None
+        while True:
+            try:
+                into.produce(topic, value, key=f"key-{number % 501}".encode(), headers=headers)
+                break
+            except BufferError:
+                into.poll(0.05)
+    into.poll(0)
+
+
+def read_all(settings: ConnectionSettings, topic: str, partitions: int) -> dict[int, list[tuple[int, Record]]]:
+    """Every committed record by partition as (offset, record), up to the log ends of the moment."""
+    where = [TopicPartition(topic, number) for number in range(partitions)]
+    with Admin(settings) as admin:
+        ranges = admin.offsets(where)
+    found: dict[int, list[tuple[int, Record]]] = {number: [] for number in range(partitions)}
+    open_ends = {key.partition: span.end for key, span in ranges.items() if span.end > span.start}
+    consumer = Consumer(
+        settings.librdkafka(
+            {
+                "group.id": "test-reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+            }
+        )
+    )
+    try:
+        consumer.assign(
+            [WirePartition(topic, number, ranges[TopicPartition(topic, number)].start) for number in open_ends]
+        )
+        deadline = time.monotonic() + 60
+        while open_ends:
+            assert time.monotonic() < deadline, f"{topic} could not be read to its end: {open_ends}"
+            for message in consumer.consume(5000, timeout=0.5):
+                number, offset, error = message.partition(), message.offset(), message.error()
+                if error is None:
+                    record = (message.key(), message.value(), message.timestamp()[1], tuple(message.headers() or ()))
+                    found[number].append((offset, record))
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                if number in open_ends and offset + (error is None) >= open_ends[number]:
+                    del open_ends[number]
+    finally:
+        consumer.close()
+    return found
+
+
+def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: float = 60) -> None:
+    """Until the ledger says that everything committed on the source is on the target."""
+    flow = plan.flows[0]
+    source, target = settings[flow.source], settings[flow.target]
+    here = [TopicPartition(topic, number) for number in range(partitions)]
+    deadline = time.monotonic() + timeout
+    seen = ""
+    with Admin(source) as at_source, Admin(target) as at_target:
+        while time.monotonic() < deadline:
+            ends = {key.partition: span.end for key, span in at_source.offsets(here).items()}
+            ledger = read_ledger(target, flow=flow.id)
+            target_ends = {key.partition: span.end for key, span in at_target.offsets(here).items()}
+            known = {key.partition for key in ledger.partitions}
+            positions = {
+                number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known
+            }
+            if positions == ends:
+                return
+            seen = f"source ends {ends}, copied through {positions}"
+            time.sleep(0.2)
+    raise AssertionError(f"not copied within {timeout} s: {seen}")
+
+
+def assert_exact_copy(settings, plan: Plan, topic: str, partitions: int) -> int:
+    """Same records in the same order, once each, and the offset map right at every offset. Returns the count."""
+    flow = plan.flows[0]
+    here = read_all(settings[flow.source], topic, partitions)
+    there = read_all(settings[flow.target], flow.target_topic(topic), partitions)
+    ledger = read_ledger(settings[flow.target], flow=flow.id)
+    total = 0
+    for number in range(partitions):
+        assert [record for _, record in there[number]] == [record for _, record in here[number]], f"partition {number}"
+        offsets = ledger.map(flow.id, topic, number)
+        end = there[number][-1][0] + 1 if there[number] else 0
+        for (source_offset, _), (target_offset, _) in zip(here[number], there[number], strict=True):
+            assert offsets.to_target(source_offset, end) == target_offset
+            assert offsets.to_source(target_offset) == source_offset
+        total += len(here[number])
+    return total

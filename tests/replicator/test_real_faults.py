@@ -1,0 +1,107 @@
+"""Killing what copies and what it copies from and to: nothing lost, nothing twice, the map exact."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from clusters.admin import Admin
+from lab import clusters as lab_clusters
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    settings_of,
+    wait_copied,
+    workers,
+)
+from tests.replicator.test_real_copy import transactions
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_worker_killed_again_and_again_in_mid_copy(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 4, 1)
+    sending = producer(settings["onprem"], **{"batch.size": 4_000, "compression.type": "lz4"})
+    # A quota keeps the copy going long enough to be killed in the middle of it.
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=1_500_000))
+    put(sending, topic_name, 60_000, size=200)
+    with workers(plan, "cloud", tmp_path) as start:
+        for round_ in range(3):
+            worker = start()
+            put(sending, topic_name, 5_000, start=60_000 + round_ * 5_000, size=200)
+            time.sleep(2.5)
+            worker.kill()
+        sending.flush()
+        start()
+        wait_copied(settings, plan, topic_name, 4, timeout=90)
+    assert assert_exact_copy(settings, plan, topic_name, 4) == 75_000
+
+
+def test_a_worker_killed_between_transactions(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=4_000))
+    committed = transactions(settings["onprem"], topic_name, 20)
+    with workers(plan, "cloud", tmp_path) as start:
+        for _ in range(2):
+            worker = start()
+            time.sleep(2)
+            worker.kill()
+        start()
+        wait_copied(settings, plan, topic_name, 2, timeout=90)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == committed
+
+
+def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    sending = producer(settings["onprem"])
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=1_000_000))
+    put(sending, topic_name, 40_000, size=200)
+    with workers(plan, "cloud", tmp_path) as start:
+        frozen = start()
+        time.sleep(3)
+        frozen.send(signal.SIGSTOP)
+        start()
+        time.sleep(12)  # the session ends after 10 s, the other one takes over
+        put(sending, topic_name, 5_000, start=40_000, size=200)
+        frozen.send(signal.SIGCONT)
+        put(sending, topic_name, 5_000, start=45_000, size=200)
+        sending.flush()
+        wait_copied(settings, plan, topic_name, 2, timeout=90)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 50_000
+
+
+@pytest.mark.parametrize("broken", ["onprem", "cloud"])
+def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
+    home = tmp_path / "clusters"
+    lab = lab_clusters.up(home, ["onprem", "cloud"])
+    try:
+        settings = settings_of(lab)
+        with Admin(settings["onprem"]) as admin:
+            admin.create_topic(topic_name, 3, 1)
+        sending = producer(settings["onprem"], **{"acks": "all", "enable.idempotence": True})
+        plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=2_000_000))
+        put(sending, topic_name, 30_000, size=200)
+        sending.flush()
+        with workers(plan, "cloud", tmp_path) as start:
+            start()
+            time.sleep(2.5)
+            lab_clusters.kill(home, broken)
+            time.sleep(2)
+            lab_clusters.start(home, broken)
+            put(sending, topic_name, 5_000, start=30_000, size=200)
+            sending.flush()
+            wait_copied(settings, plan, topic_name, 3, timeout=120)
+        assert assert_exact_copy(settings, plan, topic_name, 3) == 35_000
+    finally:
+        lab_clusters.down(home)

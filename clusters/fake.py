@@ -264,7 +264,7 @@ class FakeCluster:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """The log itself, to look at and to tamper with (`truncate`). Raises `TopicMissing`."""
         self.answer()
-        log = self._logs.get((self._existing(topic).topic_id, partition))
+        log = self._logs.get((self._existing(topic, partition).topic_id, partition))
         if log is None:
             raise self._missing(f"{topic} partition {partition}", topic, partition)
         return log
@@ -285,11 +285,11 @@ class FakeCluster:
             self._next_producer_id += 1
             return self._next_producer_id
 
-    def _existing(self, name: str) -> Topic:
+    def _existing(self, name: str, partition: int | None = None) -> Topic:
         self.answer()
         topic = self._topics.get(name)
         if topic is None:
-            raise self._missing(name, name, None)
+            raise self._missing(name, name, partition)
         return topic
 
     def _missing(self, what: str, topic: str, partition: int | None) -> TopicMissing:

@@ -216,7 +216,7 @@ class PartitionLog:
         return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
 
     def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> Refusal | None:
-        if batch.attributes & LOG_APPEND_TIME:
+        if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
             return Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
         if batch.codec > CODECS["gzip"]:
             return None

@@ -1,0 +1,185 @@
+"""The control topics on a real broker: written, read back, compacted view, failures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters import control
+from clusters.admin import Admin
+from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, ControlWriter, latest, read_log, slot_of
+from clusters.errors import (
+    ClusterError,
+    ProtocolError,
+    RequestRefused,
+    TopicExists,
+    TopicMissing,
+    Unreachable,
+)
+from clusters.fake import FakeCluster
+from clusters.fleet import FleetRecord, read_fleet, write_fleet
+from clusters.flows import FlowRecord, read_flows, write_flow
+from clusters.settings import ConnectionSettings
+from clusters.status import PartitionStatus, read_status, write_status
+from tests.clusters.sites import RealSite
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def writer(onprem: ConnectionSettings) -> Iterator[ControlWriter]:
+    with Admin(onprem) as admin:
+        control.ensure_control_topics(admin)
+    with ControlWriter(onprem, "test") as made:
+        yield made
+
+
+@pytest.fixture
+def topic(onprem: ConnectionSettings, topic_name: str) -> str:
+    """A topic like a control topic, of this test alone."""
+    with Admin(onprem) as admin:
+        return admin.create_topic(topic_name, SLOTS).name
+
+
+def test_control_topics(onprem: ConnectionSettings) -> None:
+    with Admin(onprem) as one, Admin(onprem) as two:
+        racers = [threading.Thread(target=control.ensure_control_topics, args=(admin,)) for admin in (one, two)]
+        for racer in racers:
+            racer.start()
+        for racer in racers:
+            racer.join()
+        control.ensure_control_topics(one)
+        topics = one.topics()
+        configs = one.topic_configs([FLOWS, LEDGER, STATUS, JOURNAL])
+    shape = {name: (topics[name].partitions, configs[name]["cleanup.policy"]) for name in configs}
+    assert shape == {
+        FLOWS: (1, "compact"),
+        LEDGER: (SLOTS, "compact"),
+        STATUS: (SLOTS, "compact"),
+        JOURNAL: (1, "delete"),
+    }
+    assert configs[JOURNAL]["retention.ms"] == "-1"
+
+
+def test_foreign_control_topic_is_refused() -> None:
+    cluster = FakeCluster()
+    cluster.create_topic(LEDGER, SLOTS)
+    with pytest.raises(TopicExists, match=r"watershed\.ledger exists with cleanup\.policy=delete"):
+        control.ensure_control_topics(cluster)
+    other = FakeCluster()
+    other.create_topic(FLOWS, 3)
+    with pytest.raises(TopicExists, match="3 partitions, 1 were asked for"):
+        control.ensure_control_topics(other)
+
+
+def test_put_and_read(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
+    first = writer.put(topic, "a", {"n": 1, "text": "grün"}, 3)
+    writer.put(topic, "b", {"n": 2}, 3)
+    last = writer.put(topic, "a", {"n": 3}, 3)
+    assert (first, last) == (0, 2)
+    records = list(read_log(onprem, topic, [3]))
+    assert [(record.offset, record.key, record.value) for record in records] == [
+        (0, "a", {"n": 1, "text": "grün"}),
+        (1, "b", {"n": 2}),
+        (2, "a", {"n": 3}),
+    ]
+    assert all(abs(record.timestamp_ms - time.time() * 1000) < 60_000 for record in records)
+    assert [record.offset for record in read_log(onprem, topic, from_offset={3: 1})] == [1, 2]
+    assert [record.offset for record in read_log(onprem, topic, from_offset=2)] == [2]
+    assert latest(onprem, topic) == {"a": {"n": 3}, "b": {"n": 2}}
+    assert latest(onprem, topic, [0, 1]) == {}
+    writer.put(topic, "a", None, 3)
+    assert latest(onprem, topic) == {"b": {"n": 2}}
+
+
+def test_many_without_waiting(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
+    done: list[tuple[ClusterError | None, int]] = []
+    for number in range(5000):
+        key = f"k{number}"
+        writer.put_nowait(topic, key, {"n": number}, number % SLOTS, on_done=lambda *answer: done.append(answer))
+    writer.flush()
+    assert len(done) == 5000
+    assert all(error is None and offset >= 0 for error, offset in done)
+    assert sorted(record.value["n"] for record in read_log(onprem, topic) if record.value) == list(range(5000))
+
+
+def test_reading_ends_where_the_log_ended_at_the_call(
+    writer: ControlWriter, onprem: ConnectionSettings, topic: str
+) -> None:
+    writer.put(topic, "a", {"n": 0}, 0)
+    reading = read_log(onprem, topic)
+    writer.put(topic, "a", {"n": 1}, 0)
+    assert [record.value for record in reading] == [{"n": 0}]
+
+
+def test_aborted_records_are_not_read(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
+    """The log may end in an aborted transaction and its marker: reading must still come to an end."""
+    writer.put(topic, "a", {"n": 0}, 0)
+    RealSite(onprem).transaction(topic, [[b'{"n":9}']], commit=False)
+    assert [record.value for record in read_log(onprem, topic)] == [{"n": 0}]
+
+
+def test_failures_are_told(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
+    with pytest.raises(TopicMissing, match=f"no topic {topic} partition 16"):
+        writer.put(topic, "k", {}, SLOTS)
+    with pytest.raises(TopicMissing, match="topology apply"):
+        latest(onprem, f"{topic}-no")
+    with pytest.raises(RequestRefused, match="MSG_SIZE_TOO_LARGE"):
+        writer.put_nowait(topic, "k", {"large": "x" * 2_000_000})
+    writer.put_nowait(f"{topic}-no", "k", {})
+    with pytest.raises(TopicMissing, match=f"no topic {topic}-no"):
+        writer.flush()
+    writer.flush()  # told once
+    with pytest.raises(Unreachable, match=r"cluster cloud does not answer at 127\.0\.0\.1:1"):
+        ControlWriter(ConnectionSettings("cloud", ("127.0.0.1:1",)), timeout=1).put(topic, "k", {})
+
+
+def test_foreign_record_stops_the_reader(onprem: ConnectionSettings, topic: str) -> None:
+    producer = Producer(onprem.librdkafka())
+    producer.produce(topic, b"not json", b"key", 0)
+    producer.flush(15)
+    with pytest.raises(ProtocolError, match=f"{topic}-0 offset 0 on cluster onprem is not a Watershed record"):
+        latest(onprem, topic)
+
+
+def test_flows_and_fleets(writer: ControlWriter, onprem: ConnectionSettings, topic_name: str) -> None:
+    flow = PlanFlow(topic_name, "onprem", "cloud", TopicSelection((Selector("glob", "orders.*"),)))
+    record = FlowRecord(flow, "sha256:1", "shop", producer_id=(1 << 40) + 1)
+    fleet = FleetRecord(topic_name, "cloud", "running", "sha256:1")
+    write_flow(writer, record)
+    write_fleet(writer, fleet)
+    assert read_flows(onprem)[topic_name] == record
+    assert read_fleet(onprem, topic_name, "cloud") == fleet
+    assert read_fleet(onprem, topic_name, "onprem") is None
+    write_flow(writer, record.with_state("paused"))
+    assert read_flows(onprem)[topic_name].state == "paused"
+    assert not any(key.startswith("fleet/") for key in read_flows(onprem))
+    for key in (record.key, fleet.key):
+        writer.put(FLOWS, key, None)
+    assert topic_name not in read_flows(onprem)
+
+
+def test_status(writer: ControlWriter, onprem: ConnectionSettings, topic_name: str) -> None:
+    reports = [
+        PartitionStatus(topic_name, "orders", "orders", number, "running", source_position=7, at_ms=1)
+        for number in (2, 0, 1)
+    ]
+    for report in reports:
+        write_status(writer, report)
+    loud = PartitionStatus(topic_name, "orders", "orders", 1, "source_gone", error="what", remedy="do this")
+    write_status(writer, loud)
+    writer.flush()
+    assert [report for report in read_status(onprem) if report.flow == topic_name] == [reports[1], loud, reports[0]]
+    for report in reports:
+        writer.put_nowait(STATUS, report.key, None, report.slot)
+
+
+def test_slots_are_stable() -> None:
+    """Changing these numbers moves every partition's ledger to another slot: never do it."""
+    assert [slot_of("onprem-to-cloud", "orders", number) for number in range(4)] == [14, 8, 2, 4]

@@ -1,0 +1,101 @@
+"""Secret references: what resolves, what is missed, and that nothing of it is printed. No broker needed."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from clusters import errors
+from clusters.settings import ConnectionSettings, connection_settings
+from topology.plan import PlanCluster, SecretRef, Security
+
+SECRET = "s3cr3t-w0rd"
+JSON = f'{{"username": "ann", "password": "{SECRET}"}}'
+
+
+def cluster(ref: SecretRef | None, protocol: str = "SASL_SSL") -> PlanCluster:
+    return PlanCluster("cloud", ("k1:9092", "k2:9092"), "id", Security(protocol, "SCRAM-SHA-512", ref))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("env", f"ann:{SECRET}"),
+        ("env", JSON),
+        ("file", f"ann:{SECRET}\n"),
+        ("file", JSON),
+        ("airflow_connection", f"kafka://ann:{SECRET}@k1:9092"),
+        ("airflow_connection", f'{{"conn_type": "kafka", "login": "ann", "password": "{SECRET}"}}'),
+    ],
+)
+def test_credentials(kind: str, content: str, tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text(content)
+    name = {"env": "CLOUD", "file": str(path), "airflow_connection": "kafka_cloud"}[kind]
+    environ = {"CLOUD": content, "AIRFLOW_CONN_KAFKA_CLOUD": content}
+    found = connection_settings(cluster(SecretRef(kind, name)), environ)  # type: ignore[arg-type]
+    assert (found.username, found.password) == ("ann", SECRET)
+    assert SECRET not in repr(found)
+    assert found.librdkafka()["sasl.password"] == SECRET
+    assert found.librdkafka({"client.id": "me"})["client.id"] == "me"
+
+
+@pytest.mark.parametrize(
+    ("ref", "environ", "said"),
+    [
+        (SecretRef("env", "CLOUD"), {}, "secret {env: CLOUD} is not set: export CLOUD"),
+        (SecretRef("env", "CLOUD"), {"CLOUD": SECRET}, "holds no user name and password"),
+        (SecretRef("env", "CLOUD"), {"CLOUD": '{"password": "s3cr3t-w0rd"}'}, "is JSON without username and password"),
+        (SecretRef("env", "CLOUD"), {"CLOUD": '{"username": "ann", s3cr3t-w0rd'}, "is JSON without"),
+        (SecretRef("file", "/no/such/file"), {}, "secret {file: /no/such/file} cannot be read"),
+        (SecretRef("airflow_connection", "kafka_cloud"), {}, "export AIRFLOW_CONN_KAFKA_CLOUD"),
+        (SecretRef("airflow_connection", "k"), {"AIRFLOW_CONN_K": f"kafka://{SECRET}"}, "holds no user name"),
+    ],
+)
+def test_missing_secret(ref: SecretRef, environ: dict[str, str], said: str) -> None:
+    with pytest.raises(errors.SecretMissing) as caught:
+        connection_settings(cluster(ref), environ)
+    assert said in str(caught.value)
+    assert "clusters.cloud.security.credentials" in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_certificates(tmp_path: Path) -> None:
+    pem = tmp_path / "client.pem"
+    pem.write_text("-----BEGIN")
+    plain = connection_settings(cluster(SecretRef("file", str(pem)), "SSL"), {})
+    assert plain.librdkafka()["ssl.certificate.location"] == str(pem)
+    assert plain.librdkafka()["ssl.key.location"] == str(pem)
+    security = Security("SSL", ca=SecretRef("env", "CA"))
+    found = connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(pem)})
+    assert found.ca_file == str(pem)
+    with pytest.raises(errors.SecretMissing, match=r"security\.ca: secret \{env: CA\} names no readable file"):
+        connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(tmp_path / "no")})
+
+
+def test_plain_settings() -> None:
+    settings = ConnectionSettings("onprem", ("127.0.0.1:1234", "127.0.0.1:1235"))
+    assert settings.librdkafka() == {
+        "bootstrap.servers": "127.0.0.1:1234,127.0.0.1:1235",
+        "security.protocol": "PLAINTEXT",
+        "client.id": "watershed",
+        "log_level": 0,
+    }
+
+
+def test_errors_travel_between_processes() -> None:
+    error = errors.TopicMissing("no topic", alias="a", topic="t", partition=3)
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), back.alias, back.topic, back.partition) == (
+        errors.TopicMissing,
+        "no topic",
+        "a",
+        "t",
+        3,
+    )
+    lost = pickle.loads(pickle.dumps(errors.Unreachable.at("a", ["h:1"], "refused")))
+    assert lost.bootstrap == ("h:1",)
+    assert all(kind.exit_code == 2 for kind in errors.ClusterError.__subclasses__())

@@ -64,9 +64,8 @@ class ApplyPlanOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
-        from replicator.apply import apply
-
         from clusters.errors import ClusterError
+        from replicator.apply import apply
 
         try:
             for change in apply(frozen_plan(self.plan).read()):
@@ -207,10 +206,11 @@ class Judgement:
 
 
 def fleets_of(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster; Spark unless every flow into it asks for processes."""
+    """One fleet a target cluster that a running flow writes to; Spark unless all those flows ask for processes."""
+    running = [flow for flow in plan.flows if flow.state == "running"]
     fleets = []
-    for target in sorted({flow.target for flow in plan.flows}):
-        flows = [flow for flow in plan.flows if flow.target == target]
+    for target in sorted({flow.target for flow in running}):
+        flows = [flow for flow in running if flow.target == target]
         spark = any(flow.engine == "spark" for flow in flows)
         fleets.append(Fleet(plan.topology, target, max(flow.workers for flow in flows), spark))
     return fleets
@@ -236,8 +236,9 @@ def look(plan: Plan) -> dict[str, Any]:
     from clusters.settings import connection_settings
     from clusters.status import read_status
 
-    ours = {str(flow.id) for flow in plan.flows}
-    targets = sorted({flow.target for flow in plan.flows})
+    running = [flow for flow in plan.flows if flow.state == "running"]
+    ours = {str(flow.id) for flow in running}
+    targets = sorted({flow.target for flow in running})
     reports = [r for alias in targets for r in read_status(connection_settings(plan.cluster(alias)))]
     return {report.key: report for report in reports if report.flow in ours}
 

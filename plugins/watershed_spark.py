@@ -54,33 +54,13 @@ class SparkApplicationOperator(BaseOperator):
         self.timeout = timeout
 
     def execute(self, context: Any) -> None:
-        application = self.attach_or_start(task_folder(context))
+        topology = frozen_plan(self.plan).topology
+        application = attach_or_start(task_folder(context), self.module, self.arguments, topology, self.log)
         self.defer(
             trigger=ProcessEnded(folder=str(application.folder)),
             method_name="collect",
             timeout=self.timeout,
         )
-
-    def attach_or_start(self, folder: Path) -> Detached:
-        """The newest attempt while it runs or waits to be collected, else a new one."""
-        attempts = sorted((p for p in folder.glob("[0-9]*") if p.is_dir()), key=lambda p: int(p.name))
-        if attempts:
-            last = Detached(attempts[-1])
-            if last.alive() or (last.exit_code() is not None and not (last.folder / "collected").exists()):
-                self.log.info("found the application of an earlier try (pid %s) in %s", last.pid(), last.folder)
-                return last
-        fresh = folder / str(int(attempts[-1].name) + 1 if attempts else 1)
-        try:
-            application = start(fresh, self.module, self.rendered(fresh), spark_environment())
-        except ProcessFailed as failure:
-            raise AirflowException(str(failure)) from None
-        self.log.info("started %s (pid %s), log and results in %s", self.module, application.pid(), fresh)
-        return application
-
-    def rendered(self, out: Path) -> list[str]:
-        topology = str(frozen_plan(self.plan).topology)
-        told = [str(a) for a in self.arguments if a not in ("", None)]
-        return [each.replace("{topology}", topology).replace("{out}", str(out)) for each in told]
 
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         application = Detached(Path(event["folder"]))
@@ -142,6 +122,30 @@ class ProcessEnded(BaseTrigger):
                 self.log.info(line)
             return shown + len(whole)
         return shown
+
+
+def attach_or_start(folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any) -> Detached:
+    """The newest attempt below `folder` while it runs or waits to be collected, else a new one."""
+    tried = attempts(folder)
+    if tried:
+        last = tried[-1]
+        if last.alive() or (last.exit_code() is not None and not (last.folder / "collected").exists()):
+            log.info("found the application of an earlier try (pid %s) in %s", last.pid(), last.folder)
+            return last
+    fresh = folder / str(len(tried) + 1)
+    told = [str(a).replace("{topology}", str(topology)).replace("{out}", str(fresh)) for a in arguments if a]
+    try:
+        application = start(fresh, module, told, spark_environment())
+    except ProcessFailed as failure:
+        raise AirflowException(str(failure)) from None
+    log.info("started %s (pid %s), log and results in %s", module, application.pid(), fresh)
+    return application
+
+
+def attempts(folder: Path) -> list[Detached]:
+    """Every attempt of a task, the newest last."""
+    numbers = sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit())
+    return [Detached(folder / str(number)) for number in numbers]
 
 
 def spark_environment() -> dict[str, str]:

@@ -1,0 +1,214 @@
+"""`python -m lab.demo run|up|down`."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab import airflow, apps
+from lab.airflow import AirflowFailed
+from lab.airflow_rest import AirflowAnswered, Client, Question
+from lab.clusters import Lab
+from lab.demo import stage as stages
+from lab.demo.fault import WorkerFault
+from lab.demo.follow import follow, why
+from lab.demo.result import outcome, table
+from lab.demo.stage import NAME, SOURCE, TARGET, Stage
+from lab.errors import LabError
+
+REPLICATE, MIGRATE = f"replicate__{NAME}", f"migrate__{NAME}"
+AFTER_S = 5.0  # how long applications go on at the target before they are stopped and counted
+DRAIN_S = 60.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.demo", description=__doc__)
+    parser.add_argument("verb", choices=["run", "up", "down"])
+    parser.add_argument("--dir", type=Path, default=Path(".watershed/demo"))
+    parser.add_argument("--fault", choices=["worker", ""], default="", help="kill -9 a worker in mid-copy")
+    options = parser.parse_args()
+    stage = Stage(options.dir.resolve())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    try:
+        with _alone(stage):
+            if options.verb == "down":
+                stages.end(stage)
+                _kept(stage).unlink(missing_ok=True)
+                print("ended: clusters, applications, workers, Airflow")
+                return 0
+            if _kept(stage).exists():
+                print(f"error: `make up` is in effect in {stage.directory}; end it first: make down", file=sys.stderr)
+                return 2
+            return _keep(stage) if options.verb == "up" else _run(stage, options.fault == "worker")
+    except (LabError, AirflowFailed, AirflowAnswered) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: everything that was started has ended", file=sys.stderr)
+        return 130
+
+
+def _run(stage: Stage, fault: bool) -> int:
+    say = _clock()
+    began = time.monotonic()
+    with _ended(stage, say):
+        _lab, client = _begin(stage, say, fault)
+        states = {REPLICATE: "success"}
+        say(f"{MIGRATE} is triggered; applications go on writing and reading")
+        states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, approve=True)
+        if states[MIGRATE] == "success":
+            time.sleep(AFTER_S)
+        _settle(stage, say)
+        run = stage.state / "runs" / MIGRATE / "demo"
+        result = outcome(stage, states, run, time.monotonic() - began)
+        print("\n" + table(result) + "\n", flush=True)
+        if states[MIGRATE] != "success":
+            print("\n".join(why(client, MIGRATE, "demo")), file=sys.stderr)
+    print("proven: nothing lost, nothing repeated" if result.good else "NOT proven; see above", flush=True)
+    return 0 if result.good else 1
+
+
+def _keep(stage: Stage) -> int:
+    say = _clock()
+    try:
+        lab, client = _begin(stage, say, fault=False)
+    except BaseException:
+        with _ended(stage, say):
+            raise
+    _kept(stage).touch()
+    print(_welcome(stage, lab, client.url), flush=True)
+    return 0
+
+
+def _begin(stage: Stage, say: Callable[[str], None], fault: bool) -> tuple[Lab, Client]:
+    """Everything up to running flows; things that do not need each other start together."""
+    stages.end(stage)
+    stages.clear(stage)
+    with ThreadPoolExecutor() as pool:
+        web = pool.submit(airflow.launch, stage.airflow, topologies=stage.topologies, state=stage.state)
+        lab = stages.start_clusters(stage)
+        ports = stages.write_topology(stage, lab)
+        say(", ".join(f"{c.alias} at {c.bootstrap}" for c in lab.clusters.values()))
+        stages.start_applications(stage, lab, ports)
+        say(f"producers and consumers run at {SOURCE}: {', '.join(stages.APPLICATIONS)}")
+        count = stages.preload(stage, lab)
+        say(f"{count:,} records preloaded into {len(stages.TOPICS)} topics of {stages.PARTITIONS} partitions")
+        running = airflow.wait_healthy(web.result())
+    client = Client(running.url)
+    client.wait_for_dag(REPLICATE)
+    client.wait_for_dag(MIGRATE)
+    say(f"Airflow at {running.url} (admin/admin)")
+    killer = WorkerFault(TARGET, lab.cluster(TARGET).bootstrap, say) if fault else None
+    if killer:
+        killer.start()
+    say(f"{REPLICATE} is triggered")
+    try:
+        if _dag(client, REPLICATE, {}, say) != "success":
+            raise LabError("\n".join([f"{REPLICATE} failed", *why(client, REPLICATE, "demo")]))
+        if killer:
+            killer.join(60)
+            if not killer.done:
+                raise LabError("the fault found no worker that was copying")
+    finally:
+        if killer:
+            killer.stop()
+    return lab, client
+
+
+def _dag(client: Client, dag: str, conf: dict[str, object], say: Callable[[str], None], approve: bool = False) -> str:
+    def answer(question: Question) -> str | None:
+        return "Approve" if approve else None
+
+    client.unpause(dag)
+    client.trigger(dag, "demo", conf)
+    state = follow(client, dag, "demo", say, answer=answer)
+    say(f"{dag}: {state}")
+    return state
+
+
+def _settle(stage: Stage, say: Callable[[str], None]) -> None:
+    """Stop the producers, let the consumer group read to the end, stop it too."""
+    running = {name: app for name, app in apps.status(stage.applications).items() if app.pid}
+    for name in ("checkout", "payments"):
+        if name in running:
+            apps.switch_off(running[name])
+    billing = running.get("billing")
+    if billing is None:
+        return
+    deadline, last, still = time.monotonic() + DRAIN_S, -1, 0
+    while time.monotonic() < deadline and still < 4:
+        count = apps.describe(billing)["processed"]
+        still, last = (still + 1 if count == last else 0), count
+        time.sleep(0.5)
+    apps.switch_off(billing)
+    say(f"applications stopped; billing processed {last:,} records")
+
+
+@contextmanager
+def _ended(stage: Stage, say: Callable[[str], None]) -> Iterator[None]:
+    """Whatever happens inside, everything below the directory ends; a second Ctrl-C cannot prevent it."""
+    try:
+        yield
+    finally:
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        say("ending clusters, applications, workers, Airflow")
+        stages.end(stage)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _alone(stage: Stage) -> Iterator[None]:
+    """One command at a time in a directory."""
+    stage.directory.parent.mkdir(parents=True, exist_ok=True)
+    lock = stage.directory.with_suffix(".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LabError(f"another demonstration runs in {stage.directory}") from None
+    with lock:
+        yield
+
+
+def _kept(stage: Stage) -> Path:
+    return stage.directory / "kept"
+
+
+def _clock() -> Callable[[str], None]:
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)
+
+    return say
+
+
+def _welcome(stage: Stage, lab: Lab, url: str) -> str:
+    clusters = "\n".join(f"  {c.alias:10} {c.bootstrap}" for c in lab.clusters.values())
+    running = "\n".join(f"  {name:10} {app.http}" for name, app in apps.status(stage.applications).items())
+    return f"""
+clusters
+{clusters}
+applications (GET tells what each does)
+{running}
+topology file
+  {stage.topology}
+Airflow: {url}  log in as admin, password admin
+  migrate: {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
+  proof:   {url}/dags/verify__{NAME}
+on the command line
+  topology status {stage.topology}
+  topology migrate {stage.topology} --dry-run
+end everything: make down"""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

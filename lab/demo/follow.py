@@ -1,0 +1,64 @@
+"""Follow a DAG run over REST: say what happens as it happens, and answer approvals when asked to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lab.airflow_rest import FINAL, Client, Question, Task
+
+Say = Callable[[str], None]
+SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
+OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
+
+
+def follow(
+    client: Client,
+    dag: str,
+    run: str,
+    say: Say,
+    *,
+    answer: Callable[[Question], str | None] = lambda question: None,
+    look: Callable[[list[Task]], None] = lambda tasks: None,
+    interval: float = 0.7,
+) -> str:
+    """Returns the run's final state. `answer` gives `Approve`, `Reject` or None; `look` sees every poll."""
+    told: dict[tuple[str, int], str] = {}
+    asked: set[tuple[str, int]] = set()
+    while True:
+        state = client.run_state(dag, run)
+        tasks = client.tasks(dag, run)
+        look(tasks)
+        for task in tasks:
+            key = task.name, task.map_index
+            if task.state is None or told.get(key) == task.state:
+                continue
+            told[key] = task.state
+            if task.state in SHOWN and task.state != "upstream_failed":
+                say(_line(task))
+        if any(task.state == "awaiting_input" for task in tasks):
+            for question in client.questions(dag, run):
+                if (question.task, question.map_index) in asked:
+                    continue
+                if (choice := answer(question)) is not None:
+                    client.answer(question, choice)
+                    asked.add((question.task, question.map_index))
+                    say(f"  {question.task:20} {choice} is answered: {question.subject}")
+        if state in FINAL:
+            return state
+        time.sleep(interval)
+
+
+def why(client: Client, dag: str, run: str, lines: int = 12) -> list[str]:
+    """The last log lines of every task that failed by itself."""
+    told = []
+    for task in client.tasks(dag, run):
+        if task.state == "failed" and task.name != "watcher":
+            told.append(f"{task.name}:")
+            told += [f"    {line}" for line in client.log(dag, run, task.name)[-lines:]]
+    return told
+
+
+def _line(task: Task) -> str:
+    took = f"{task.duration:6.1f} s" if task.duration is not None and task.state in OVER else ""
+    return f"  {task.name:20} {SHOWN.get(task.state or '', task.state or ''):18} {took}".rstrip()

@@ -1,0 +1,75 @@
+"""The table at the end: from the applications' own records and from the Spark proofs, never from our status."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.account import Account, account, find_applications
+from lab.demo.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the demonstration showed. `unproven` None: no proof at all."""
+
+    states: dict[str, str]  # DAG id -> final state of its run
+    account: Account
+    proofs: dict[str, dict[str, Any]]  # step -> summary.json
+    seconds: float
+    evidence: Path
+
+    @property
+    def unproven(self) -> int | None:
+        """Of the last proof, which covers everything up to the barrier; worse of the two when both exist."""
+        found = [int(proof["unproven"]) for proof in self.proofs.values()]
+        return max(found) if "tail_proof" in self.proofs else None
+
+    @property
+    def copied(self) -> int:
+        """Records whose content is proven equal on both sides."""
+        tail = self.proofs.get("tail_proof") or self.proofs.get("history_proof") or {}
+        return int(tail.get("proven", 0)) + int(tail.get("proven_earlier", 0))
+
+    @property
+    def good(self) -> bool:
+        runs = all(state == "success" for state in self.states.values())
+        a = self.account
+        return runs and self.unproven == 0 and a.lost == 0 and a.repeated == 0 and a.out_of_order_per_key == 0
+
+
+def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> Outcome:
+    """`run` is the folder of the migration's run in Airflow's state."""
+    proofs = {name: found for name in ("history_proof", "tail_proof") if (found := _summary(run / name))}
+    return Outcome(states, account(find_applications(stage.applications)), proofs, seconds, run / "evidence")
+
+
+def table(result: Outcome) -> str:
+    """Plain text, one row a number, and where each number comes from."""
+    a = result.account
+    unproven = "no proof" if result.unproven is None else f"{result.unproven:,}"
+    rows = [
+        ("records written by applications", f"{a.acked:,}", f"acknowledged; {a.preloaded:,} of them before"),
+        ("records copied and proven equal", f"{result.copied:,}", "Spark, record fingerprints"),
+        ("unproven", unproven, "Spark: missing, altered, reordered, unverifiable, extra"),
+        ("lost", f"{a.lost:,}", "acknowledged and never processed by billing"),
+        ("repeated", f"{a.repeated:,}", "processed twice by billing"),
+        ("out of order", f"{a.out_of_order_per_key:,}", "within a key, as billing saw them"),
+    ]
+    rows += [
+        (f"seconds without writes, {name}", f"{gap:.1f}", "last acknowledgement at the source to first at the target")
+        for name, gap in a.seconds_without_writes.items()
+    ]
+    rows.append(("duration", f"{result.seconds:.0f} s", "everything, from nothing"))
+    rows += [(dag, state, "Airflow") for dag, state in result.states.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = [f"  {what:<{widths[0]}}  {value:>{widths[1]}}  {source}" for what, value, source in rows]
+    return "\n".join([*lines, "", f"  evidence: {result.evidence}"])
+
+
+def _summary(step: Path) -> dict[str, Any] | None:
+    """The summary of a proof's newest attempt."""
+    found = sorted(step.glob("*/summary.json"), key=lambda path: int(path.parent.name))
+    return dict(json.loads(found[-1].read_text())) if found else None

@@ -175,7 +175,7 @@ def _confirm(rows: Sequence[ChunkRow], subjects: dict[Place, Subject], readers: 
         jobs.append(Job(_unit(s, 0, source, 0), _unit(s, 1, target, 1), last and s.window.open_end))
     found = []
     differences = readers.differences(jobs) if jobs else []
-    for (place, source, target), job, difference in zip(spans, jobs, differences, strict=True):
+    for (place, _, target), job, difference in zip(spans, jobs, differences, strict=True):
         cut_off = any(
             p == place and (t.start == target.end or t.end == target.start) for p, _, t in spans if t != target
         )

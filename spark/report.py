@@ -116,11 +116,10 @@ def read_earlier(path: Path) -> dict[tuple[Place, tuple[str, str]], Earlier]:
 
 
 def with_counts(document: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
-    """Adds to every window what was proven in it, so that a later proof can build on it."""
+    """Adds its counts to every window: a later proof can build on them."""
     for line in document["window"]["partitions"]:
         place = Place(line["flow"], line["topic"], line["target_topic"], line["partition"])
-        counts = judgement.partitions.get(place, Counts())
-        line["proven"], line["proven_earlier"] = counts.proven, counts.proven_earlier
+        line |= judgement.partitions.get(place, Counts()).to_json()
     return document
 
 

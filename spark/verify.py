@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to prove. Empty `flows` or `topics` mean all; `wait` in seconds; `chunk` in source offsets."""
+    """What to prove. Empty `flows` means all that the plan does not declare paused, empty `topics` means all; `wait` in seconds; `chunk` in source offsets."""
 
     flows: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -136,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = {"level": options.level, "mode": "final" if options.final else "rolling", "started_at": _iso(time.time())}
     try:
         out.mkdir(parents=True, exist_ok=True)
+        _make_room(out, options.since)
         if options.level != "L0":
             find_java()
         plan = compile_path(options.topology)
@@ -161,6 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(document["exit_code"])
 
 
+def _make_room(out: Path, since: Path | None) -> None:
+    """An old verdict must not be taken for ours, should we die."""
+    old = out / "summary.json"
+    if since is not None and old.exists() and since.exists() and old.samefile(since):
+        raise WrongUse(f"--since {since} would be overwritten by this proof; choose another --out")
+    old.unlink(missing_ok=True)
+
+
 def _failed(out: Path, message: str, facts: dict[str, Any]) -> int:
     print(f"error: {message}", file=sys.stderr)
     if out.is_dir():
@@ -180,7 +189,7 @@ def _flows(plan: Plan, ids: Iterable[str]) -> list[PlanFlow]:
     for id_ in wanted:
         if id_ not in there:
             raise WrongUse(f"topology {plan.topology} has no flow {id_}; it has {', '.join(there) or 'none'}")
-    return [there[id_] for id_ in wanted] if wanted else list(plan.flows)
+    return [there[id_] for id_ in wanted] if wanted else [flow for flow in plan.flows if flow.state == "running"]
 
 
 def _topics_found(topics: Sequence[str], known: Sequence[FlowFacts]) -> None:

@@ -39,7 +39,8 @@ def log(n: int) -> list[Record]:
 class Bench:
     """Source and target topics with given content, and a plan with one flow between them."""
 
-    def __init__(self, lab: Lab, topic: str, directory: Path, spark: SparkSession) -> None:
+    def __init__(self, lab: Lab, topic: str, directory: Path, spark: SparkSession, partitions: int = 1) -> None:
+        self.partitions = partitions
         self.topic, self.directory, self.spark = topic, directory, spark
         self.settings = {
             alias: ConnectionSettings(alias, (lab.clusters[alias].bootstrap,)) for alias in ("onprem", "cloud")
@@ -50,9 +51,17 @@ class Bench:
         self.map = OffsetMap.of([(0, 0)])
         for settings in self.settings.values():
             with Admin(settings) as admin:
-                admin.create_topic(topic, 1, 1, {"retention.ms": "-1"})
+                admin.create_topic(topic, partitions, 1, {"retention.ms": "-1"})
 
-    def write(self, alias: str, records: list[Record], *, transactional: bool = False, abort: bool = False) -> None:
+    def write(
+        self,
+        alias: str,
+        records: list[Record],
+        partition: int = 0,
+        *,
+        transactional: bool = False,
+        abort: bool = False,
+    ) -> None:
         config: dict[str, Any] = {"linger.ms": 5, "enable.idempotence": True, "compression.type": "lz4"}
         if transactional:
             config["transactional.id"] = f"{self.topic}-{time.monotonic_ns()}"
@@ -62,7 +71,12 @@ class Bench:
             producer.begin_transaction()
         for r in records:
             producer.produce(
-                self.topic, key=r.key, value=r.value, timestamp=r.timestamp, headers=list(r.headers), partition=0
+                self.topic,
+                key=r.key,
+                value=r.value,
+                timestamp=r.timestamp,
+                headers=list(r.headers),
+                partition=partition,
             )
         assert producer.flush(20) == 0
         if transactional:
@@ -74,7 +88,9 @@ class Bench:
             self.plan,
             Request(**({"wait": 0.0, "chunk": 40} | request)),
             out,
-            alignment=lambda _settings, _flow: {(self.topic, 0): Aligned(self.map)},
+            alignment=lambda _settings, _flow: {
+                (self.topic, partition): Aligned(self.map) for partition in range(self.partitions)
+            },
             session=lambda: self.spark,
         )
 
@@ -82,6 +98,17 @@ class Bench:
 @pytest.fixture
 def bench(kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession) -> Bench:
     return Bench(kafka_pair, topic_name, tmp_path, spark)
+
+
+@pytest.fixture(scope="module")
+def mutated(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Any]:
+    """One proof of one topic that has a mutation a partition."""
+    topic = f"mutated-{time.monotonic_ns()}"
+    bench = Bench(kafka_pair, topic, tmp_path_factory.mktemp("mutated"), spark, len(MUTATIONS))
+    for partition, (mutate, _, _) in enumerate(MUTATIONS.values()):
+        bench.write("onprem", EMPTY_AT_50, partition)
+        bench.write("cloud", mutate(list(EMPTY_AT_50)), partition)
+    return bench.verify()
 
 
 def differences(summary: dict[str, Any]) -> dict[str, int]:
@@ -121,21 +148,22 @@ MUTATIONS: dict[str, tuple[Callable[[list[Record]], list[Record]], dict[str, int
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutation_is_reported_as_its_class_and_count(bench: Bench, name: str) -> None:
-    mutate, expected, components = MUTATIONS[name]
-    source = list(EMPTY_AT_50)
-    bench.write("onprem", source)
-    bench.write("cloud", mutate(source))
-    summary = bench.verify()
-    assert differences(summary) == expected
-    assert summary["exact"]
-    only_pending = set(expected) == {"pending"}
-    assert summary["verdict"] == ("incomplete" if only_pending else "different")
-    assert summary["exit_code"] == (3 if only_pending else 1)
+def test_a_mutation_is_reported_as_its_class_and_count(mutated: dict[str, Any], name: str) -> None:
+    _, expected, components = MUTATIONS[name]
+    partition = list(MUTATIONS).index(name)
+    [counts] = [p for p in mutated["window"]["partitions"] if p["partition"] == partition]
+    assert differences(counts) == expected
     lost = sum(expected.get(kind, 0) for kind in ("missing", "altered", "reordered", "pending"))
-    assert summary["proven"] == len(source) - lost
-    named = {c for d in summary["differences"] for c in d["components"]}
+    assert counts["proven"] == len(EMPTY_AT_50) - lost
+    named = {c for d in mutated["differences"] if d["partition"] == partition for c in d["components"]}
     assert named == set(components)
+
+
+def test_the_sum_of_all_mutations(mutated: dict[str, Any]) -> None:
+    for kind in KINDS:
+        assert mutated[kind] == sum(expected.get(kind, 0) for _, expected, _ in MUTATIONS.values())
+    assert (mutated["verdict"], mutated["exit_code"], mutated["exact"]) == ("different", 1, True)
+    assert mutated["unproven"] == sum(mutated[kind] for kind in KINDS if kind != "pending")
 
 
 def test_a_clean_copy_is_proven_with_a_stable_root(bench: Bench) -> None:

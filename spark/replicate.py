@@ -1,0 +1,204 @@
+"""The fleet as a Spark application: `python -m spark.replicate --topology PATH --target ALIAS --workers N`.
+
+Every task hosts one worker of the replicator until it is told to stop. Workers share the partitions among themselves
+by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and
+Spark starts it again (`local[N,64]`: up to 64 times a task). SIGTERM or Ctrl-C to this process: workers finish what
+is in flight, the session stops, exit 0. Send it to this process alone, not to its process group.
+
+`--state FILE` is kept up to date for whoever waits: `{"pid", "state": "starting|running|stopped|failed", "reason",
+"workers": [{"id", "pid", "host"}], ...}`. Running means that all N workers are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clusters.admin import Admin
+from clusters.errors import ClusterError, Unreachable
+from clusters.settings import ConnectionSettings, connection_settings
+from replicator.errors import ReplicatorError
+from spark.errors import SparkError, WrongUse
+from spark.lifeline import Driver, hold
+from spark.session import find_java, spark_session
+from topology.errors import TopologyError
+from topology.plan import Plan, plan_from_json, plan_json
+
+FAILURES = 64  # of one task before Spark gives up
+PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
+GRACE_S = 20.0  # from a signal to the hard end
+
+
+@dataclass(slots=True)
+class State:
+    """What `--state FILE` says; written whole each time."""
+
+    path: Path | None
+    facts: dict[str, Any]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def set(self, **changes: Any) -> None:
+        with self._lock:
+            self.facts |= changes
+            self.facts["at_ms"] = int(time.time() * 1000)
+            if self.path is None:
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            new = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+            new.write_text(json.dumps(self.facts) + "\n", encoding="utf-8")
+            new.replace(self.path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from topology import compile_path
+
+    options = _parser().parse_args(arguments)
+    state = State(options.state, {"pid": os.getpid(), "target": options.target, "workers": [], "reason": ""})
+    try:
+        state.set(state="starting")
+        find_java()
+        plan = compile_path(options.topology)
+        _check(plan, options.target)
+        workers = options.workers or _wanted(plan, options.target)
+        ends = replicate(plan, options.target, workers, state)
+    except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
+        state.set(state="failed", reason=str(error), workers=[])
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    failed = [reason for reason in ends if reason]
+    if failed:
+        state.set(state="failed", reason=failed[0], workers=[])
+        print(f"error: {failed[0]}", file=sys.stderr)
+        return 2
+    state.set(state="stopped", workers=[])
+    return 0
+
+
+def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
+    """Host `workers` workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT."""
+    stopping = threading.Event()
+
+    def changed(present: list[dict[str, Any]]) -> None:
+        now = "running" if len(present) >= workers or state.facts.get("state") == "running" else "starting"
+        state.set(state=now, workers=present)
+
+    on_loopback = os.environ.get("WATERSHED_SPARK_MASTER", "local").startswith("local")
+    line = Driver("127.0.0.1" if on_loopback else socket.getfqdn(), changed)
+
+    def stop(number: int, _frame: object) -> None:
+        if not stopping.is_set():
+            stopping.set()
+            state.set(reason=f"stopped by {signal.Signals(number).name}")
+            threading.Thread(target=line.hang_up, daemon=True).start()
+            threading.Thread(target=_give_up, args=(state,), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, stop)
+    session = spark_session(
+        f"watershed-replicate-{plan.topology}-{target}",
+        master=os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{FAILURES}]",
+        conf={
+            "spark.driver.memory": "512m",
+            "spark.python.worker.reuse": "false",
+            "spark.task.maxFailures": str(FAILURES),
+        },
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
+        signal.signal(number, stop)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        if stopping.is_set():
+            return []
+        context = session.sparkContext
+        host = partial(host_worker, plan_json(plan), target, line.address)
+        return context.parallelize(range(workers), workers).mapPartitionsWithIndex(host).collect()
+    except (PySparkException, Py4JError, OSError) as error:
+        if stopping.is_set():
+            return []
+        raise SparkError(f"the Spark application ended: {_first_line(error)}") from None
+    finally:
+        line.hang_up()
+        session.stop()
+
+
+def host_worker(
+    plan_text: str, target: str, address: tuple[str, int], index: int, _rows: Iterator[int]
+) -> Iterator[str]:
+    """One task: a worker, until the driver hangs up or the fleet's record says stopped.
+
+    A cluster that does not answer is tried again; anything else that stops the worker ends the task with its reason.
+    """
+    from replicator.events import log_events
+    from replicator.worker import run_worker
+
+    log_events()
+    plan = plan_from_json(plan_text)
+    worker_id = f"{socket.gethostname()}-{index}-{os.getpid()}"
+    stop = threading.Event()
+    let_go = hold(address, {"id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}, stop)
+
+    def connect(alias: str) -> ConnectionSettings:
+        return connection_settings(plan.cluster(alias))
+
+    try:
+        while not stop.is_set():
+            try:
+                run_worker(connect(target), connect, topology=plan.topology, worker_id=worker_id, stop=stop)
+                break
+            except Unreachable as error:
+                print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
+                stop.wait(PAUSE_S)
+            except (ClusterError, ReplicatorError, TopologyError) as error:
+                yield str(error)
+                return
+    finally:
+        let_go()
+    yield ""
+
+
+def _check(plan: Plan, target: str) -> None:
+    """Say now what would make every worker fail. Raises WrongUse, ClusterError."""
+    if not any(flow.target == target for flow in plan.flows):
+        known = sorted({flow.target for flow in plan.flows})
+        raise WrongUse(f"no flow of {plan.topology} goes into {target}; flows go into {', '.join(known) or 'nothing'}")
+    with Admin(connection_settings(plan.cluster(target))) as admin:
+        admin.check_identity()
+
+
+def _wanted(plan: Plan, target: str) -> int:
+    return max(flow.workers for flow in plan.flows if flow.target == target)
+
+
+def _give_up(state: State) -> None:
+    time.sleep(GRACE_S)
+    state.set(state="failed", reason=f"workers did not end within {GRACE_S:.0f} s")
+    os._exit(2)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark.replicate", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--topology", type=Path, required=True)
+    parser.add_argument("--target", required=True, metavar="ALIAS", help="serve all flows into this cluster")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="default: what the flows ask for")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="pid and state, for whoever waits")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Record-level differences and the verdict, without clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark import difference
+from spark.difference import Difference, compare
+from spark.fingerprint import ChunkSum, Record, print_records, sum_prints
+from spark.verdict import ChunkRow, Confirmed, Counts, judge, proof_root, spans_to_compare
+from spark.window import Place, Span
+
+PLACE = Place("a-to-b", "orders", "orders", 0)
+distinct = st.integers(0, 40).map(lambda n: [Record(b"%d" % i, b"v%d" % i, i) for i in range(n)])
+
+
+def counts(d: Difference) -> dict[str, int]:
+    names = ("missing", "altered", "reordered", "duplicates", "foreign", "pending")
+    return {name: getattr(d, name) for name in names if getattr(d, name)}
+
+
+@given(distinct, st.data())
+def test_lost_and_doubled_records_are_counted_exactly(log: list[Record], data: st.DataObject) -> None:
+    fates = data.draw(st.lists(st.sampled_from([0, 1, 1, 1, 2, 3]), min_size=len(log), max_size=len(log)))
+    copy = [record for record, fate in zip(log, fates, strict=True) for _ in range(fate)]
+    found = compare(print_records(log), print_records(copy))
+    lost = sum(fate == 0 for fate in fates)
+    doubled = sum(max(0, fate - 1) for fate in fates)
+    assert found.proven == len(log) - lost
+    assert counts(found) == {k: v for k, v in (("missing", lost), ("duplicates", doubled)) if v}
+
+
+@given(st.lists(st.integers(0, 6), max_size=25), st.lists(st.integers(0, 6), max_size=25))
+def test_every_record_has_one_class_whatever_the_logs(left: list[int], right: list[int]) -> None:
+    one = print_records([Record(b"%d" % n, None, n) for n in left])
+    two = print_records([Record(b"%d" % n, None, n) for n in right])
+    found = compare(one, two)
+    assert found.proven + found.missing + found.altered + found.reordered == len(left)
+    assert found.proven + found.altered + found.reordered + found.duplicates + found.foreign == len(right)
+    assert (not counts(found)) == (left == right)
+    assert found.proven == _longest_common(left, right)
+
+
+def test_reordered_is_the_fewest_moves() -> None:
+    log = [Record(b"%d" % i, None, i) for i in range(10)]
+    moved = [*log[1:], log[0]]
+    assert counts(compare(print_records(log), print_records(moved))) == {"reordered": 1}
+
+
+def test_an_open_end_makes_the_last_ones_pending() -> None:
+    log = [Record(b"%d" % i, None, i) for i in range(10)]
+    some = [*log[:4], *log[5:8]]
+    assert counts(compare(print_records(log), print_records(some))) == {"missing": 3}
+    assert counts(compare(print_records(log), print_records(some), open_end=True)) == {"missing": 1, "pending": 2}
+
+
+def test_too_much_to_align_gives_honest_lower_bounds() -> None:
+    before, difference.LIMIT = difference.LIMIT, 10
+    try:
+        log = [Record(b"k", b"%d" % i, i) for i in range(50)]
+        later = [Record(b"k", b"%d" % i, i + 1) for i in range(50)]
+        found = compare(print_records(log), print_records(later))
+        assert (found.altered, found.components, found.exact) == (50, ("timestamp",), False)
+        found = compare(print_records(log), print_records([*log[::2], log[0]]))
+        assert (found.proven, found.missing, found.duplicates, found.exact) == (25, 25, 1, False)
+    finally:
+        difference.LIMIT = before
+
+
+def row(source: tuple[int, int], target: tuple[int, int], status: str, n: int = 10) -> ChunkRow:
+    sums = sum_prints(print_records([Record(b"k", None, i) for i in range(n)]))
+    return ChunkRow(PLACE, Span(*source), Span(*target), sums, sums, status)  # type: ignore[arg-type]
+
+
+def test_verdicts() -> None:
+    equal = row((0, 10), (0, 10), "equal")
+    assert judge([equal], [], {}).verdict == "proven"
+    assert judge([], [], {}).verdict == "proven"
+    assert judge([equal], [], {PLACE: Counts(pending=1)}).verdict == "incomplete"
+    assert judge([equal], [], {PLACE: Counts(unverifiable=1)}).verdict == "incomplete"
+    assert judge([equal], [], {}, blocks=["topic x is missing on b"]).verdict == "incomplete"
+    assert judge([equal], [], {}, errors=["unreachable"]).verdict == "error"
+    for kind in ("missing", "altered", "reordered", "duplicates", "foreign"):
+        confirmed = Confirmed(PLACE, Span(0, 10), Span(0, 10), Difference(9, **{kind: 1}))
+        judged = judge([equal], [confirmed], {PLACE: Counts(pending=5)})
+        assert (judged.verdict, judged.total.unproven, judged.total.proven) == ("different", 1, 19)
+
+
+def test_neighbours_that_differ_are_compared_together() -> None:
+    rows = [
+        row((20, 30), (20, 30), "different"),
+        row((10, 20), (10, 20), "different"),
+        row((0, 10), (0, 10), "equal"),
+        row((40, 50), (40, 50), "different"),
+    ]
+    assert spans_to_compare(rows, 100) == [(PLACE, (10, 30), (10, 30)), (PLACE, (40, 50), (40, 50))]
+    assert len(spans_to_compare(rows, 15)) == 3
+
+
+def test_the_proof_root_depends_on_the_rows_and_not_on_their_order() -> None:
+    rows = [row((i, i + 1), (i, i + 1), "equal") for i in range(5)]
+    assert proof_root(rows) == proof_root(rows[::-1])
+    assert len({proof_root(rows[:n]) for n in range(6)}) == 6
+
+
+def test_sums_notice_what_counts_cannot() -> None:
+    log = print_records([Record(b"a", None, 1), Record(b"b", None, 2)])
+    other = print_records([Record(b"a", None, 1), Record(b"a", None, 1)])
+    assert sum_prints(log).n == sum_prints(other).n
+    assert not sum_prints(log).same_records(sum_prints(other))
+    assert sum_prints(log.between(0, 0)) == ChunkSum()
+    assert np.array_equal(log.fp[:1], other.fp[:1])
+
+
+def _longest_common(a: list[int], b: list[int]) -> int:
+    """The textbook table."""
+    table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
+    return table[-1][-1]

@@ -60,7 +60,8 @@ class Migration:
     """One wave's migration. `settings` by cluster alias; `journal` and `world` default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
-    resume: continue the unfinished run, whatever its name. Raises NotSupported for what cannot be migrated yet.
+    resume: continue the unfinished run, whatever its name. evidence: directory of the pack.
+    Raises NotSupported for what cannot be migrated yet.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Migration:
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
-        evidence: Path | None = None,
+        evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
         migration, self.wave = wave_of(plan, wave)
         self.plan, self.flow = plan, plan.flow(migration.flow)
@@ -221,7 +222,8 @@ class Migration:
 
     def _seal(self) -> Observation:
         assert self.run_id is not None
-        directory = self._evidence or Path(".watershed") / "evidence" / self.run_id
+        directory = self._evidence() if callable(self._evidence) else self._evidence
+        directory = directory or Path(".watershed") / "evidence" / self.plan.topology / self.run_id
         identity = Identity(self.plan, self.flow, self.wave, self.run_id, self.steps)
         try:
             path = write_evidence(directory, identity, self.journal.chain)

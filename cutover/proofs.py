@@ -19,10 +19,12 @@ COUNTS = (
 )
 
 
-def read_summary(path: Path) -> ProofSeen:
-    """A summary that is missing or unreadable is a proof that failed: verdict `error`, never `proven`."""
+def read_summary(path: Path, plan_hash: str | None = None) -> ProofSeen:
+    """A summary that is missing, unreadable or of another plan: verdict `error`, never `proven`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if plan_hash is not None and value.get("plan_hash", plan_hash) != plan_hash:
+            return failed_proof(f"the proof {path} is about plan {value['plan_hash']}, this run about {plan_hash}")
         return ProofSeen(
             at_ms=0,
             verdict=str(value["verdict"]),
@@ -32,10 +34,9 @@ def read_summary(path: Path) -> ProofSeen:
             proof_root=value.get("proof_root"),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return ProofSeen(
-            at_ms=0,
-            verdict="error",
-            unproven=-1,
-            summary=None,
-            message=f"the proof left no readable summary at {path} ({error.__class__.__name__})",
-        )
+        return failed_proof(f"the proof left no readable summary at {path} ({error.__class__.__name__})")
+
+
+def failed_proof(message: str) -> ProofSeen:
+    """A proof that came to no verdict."""
+    return ProofSeen(at_ms=0, verdict="error", unproven=-1, message=message)

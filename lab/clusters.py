@@ -74,9 +74,9 @@ def up(directory: Path | str, aliases: Sequence[str], brokers: int = 1) -> Lab:
     if brokers < 1:
         raise LabError(f"{brokers} brokers a cluster: at least one is needed")
     home = Path(directory).resolve()
+    java()
+    jars()
     with _locked(home, create=True):
-        java()
-        jars()
         lab = _refreshed(_read(home))
         for alias in aliases:
             lab = _declared(lab, alias, brokers)

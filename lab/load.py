@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.errors import LabError
 from lab.records import describe, description
-from lab.value import encode, key_bytes, partition_of
+from lab.value import KEYS, encode, key_bytes, partition_of
 
 TRANSACTION = 20_000  # records of a preload's transaction
 FLUSH_S = 120.0
@@ -61,6 +61,8 @@ def load(
     In transactions when there is a transactional id, the last but one of which is aborted first and then written
     again. Raises LabError when not everything was acknowledged; then nothing is accounted for.
     """
+    if not 1 <= keys <= KEYS:
+        raise LabError(f"{keys} keys: there must be 1 to {KEYS}")
     producer = Producer(_configuration(bootstrap, app, compression, transactional_id), logger=None)
     partitions = _partitions(producer, topic, cluster)
     before = read_loaded(directory, topic) or Loaded(app, topic, cluster)

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Producer
 from lab.endpoint import Place, arguments, place_of, serve
 from lab.errors import LabError
 from lab.records import Record, RecordFile, describe, read_records
-from lab.value import encode, key_bytes
+from lab.value import KEYS, encode, key_bytes
 
 FLUSH_S = 30.0
 IN_FLIGHT = 10_000  # most records that may be sent and not yet acknowledged
@@ -225,6 +225,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--transaction-records", type=int, default=20, help="records of a transaction")
     parser.add_argument("--abort-every", type=int, default=5, help="abort every n-th transaction; 0: none")
     options = parser.parse_args(argv)
+    if not 1 <= options.keys <= KEYS:
+        parser.error(f"--keys {options.keys}: there must be 1 to {KEYS}")
     settings = Settings(
         tuple(options.topics.split(",")),
         options.rate,

@@ -12,6 +12,7 @@ import json
 import zlib
 from typing import NamedTuple
 
+KEYS = 1 << 20  # most keys of a topic: the account packs key and number into one integer
 PADDING = (b"the quick brown fox jumps over the lazy dog while rivers part at the watershed; " * 64)[:4096]
 
 

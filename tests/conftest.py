@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     from lab import clusters
 
     directory = tmp_path_factory.mktemp("kafka-pair")
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
     try:
         yield clusters.up(directory, ["onprem", "cloud"])
     finally:

@@ -10,7 +10,7 @@ from typing import Self
 from clusters import librdkafka
 from clusters.errors import RequestRefused, TopicExists, TopicMissing, WrongCluster
 from clusters.names import TopicPartition
-from clusters.requests import SETTLING, AdminRequests
+from clusters.requests import AdminRequests
 from clusters.settings import ConnectionSettings
 from clusters.surface import Group, Isolation, LogRange, Topic
 
@@ -126,9 +126,8 @@ class Admin:
                 if topic is not None:
                     self.offsets(TopicPartition(name, number) for number in range(topic.partitions))
                     return topic
-            except (TopicMissing, RequestRefused) as error:
-                if isinstance(error, RequestRefused) and error.code not in SETTLING:
-                    raise
+            except TopicMissing:
+                pass  # described by one broker, not yet known to the leader itself
             if time.monotonic() > deadline:
                 raise self.settings.unreachable(
                     f"topic {name} has partitions without a leader after {self._ask.timeout:g} s"

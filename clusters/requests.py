@@ -21,7 +21,6 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from clusters import librdkafka
-from clusters.errors import ClusterError
 from clusters.librdkafka import UNKNOWN_TOPIC, Complaints
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
@@ -33,63 +32,64 @@ T = TypeVar("T")
 _SPECS: Any = OffsetSpec
 _EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
-_LEADER_MOVES = {
+# Answers of a cluster whose leaders, coordinators or connections are on the move: ask again.
+TRANSIENT = {
+    KafkaError._TRANSPORT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-# A topic that was just created, or is being deleted, answers one of these for a moment.
-SETTLING = UNKNOWN_TOPIC | _LEADER_MOVES | {KafkaError._NOENT}  # _NOENT: librdkafka's "No leaders found"
-_COORDINATOR_MOVES = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
-_PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may simply not have heard of it yet
+_PROPAGATION_S = 3.0  # within it, a coordinator that does not know a topic may not have heard of it yet
+
+Bound = dict[str, Any]  # {"request_timeout": seconds left}
 
 
 class AdminRequests:
-    """Raises `ClusterError`s only. May be shared by threads; opens its connections at the first request."""
+    """Raises `ClusterError`s only. May be shared by threads; opens its connections at the first request.
+
+    Every request may be repeated without harm, and is, for up to `timeout` seconds while the cluster moves.
+    """
 
     def __init__(self, settings: ConnectionSettings, timeout: float) -> None:
         self.settings = settings
         self.timeout = timeout
         self._complaints = Complaints()
         self._client = AdminClient(settings.librdkafka({"error_cb": self._complaints}))
-        self._bound: dict[str, Any] = {"request_timeout": timeout}
 
     def cluster(self) -> Any:
         """confluent-kafka's DescribeClusterResult: cluster_id, controller, nodes."""
-        return self._run(
-            lambda: librdkafka.result(self._client.describe_cluster(**self._bound), self.timeout),
-            "describing the cluster",
-        )
+        return self._ask(lambda bound: _result(self._client.describe_cluster(**bound), bound), "describing the cluster")
 
     def topic_names(self) -> list[str]:
-        listed = self._run(lambda: self._client.list_topics(timeout=self.timeout), "listing topics")
+        listed = self._ask(lambda bound: self._client.list_topics(timeout=bound["request_timeout"]), "listing topics")
         return sorted(listed.topics)
 
     def topics(self, names: list[str]) -> dict[str, Topic]:
         """Those of `names` that exist; a topic deleted meanwhile is left out."""
-        if not names:
-            return {}
-        futures = self._run(
-            lambda: self._client.describe_topics(TopicCollection(names), **self._bound), "describing topics"
-        )
-        found: dict[str, Topic] = {}
-        for name, future in futures.items():
-            try:
-                answer = librdkafka.result(future, self.timeout)
-            except KafkaException as error:
-                if librdkafka.reason(error).code() in SETTLING:
-                    continue
-                raise self._error(error, f"describing topic {name}", topic=name) from None
-            replicas = len(answer.partitions[0].replicas) if answer.partitions else 0
-            found[name] = Topic(name, _uuid(answer.topic_id), len(answer.partitions), replicas)
-        return found
+
+        def describe(bound: Bound) -> dict[str, Topic]:
+            found: dict[str, Topic] = {}
+            for name, future in self._client.describe_topics(TopicCollection(names), **bound).items():
+                try:
+                    answer = _result(future, bound)
+                except KafkaException as error:
+                    if librdkafka.reason(error).code() in UNKNOWN_TOPIC:
+                        continue
+                    raise KafkaException(librdkafka.reason(error), name) from None
+                replicas = len(answer.partitions[0].replicas) if answer.partitions else 0
+                found[name] = Topic(name, _uuid(answer.topic_id), len(answer.partitions), replicas)
+            return found
+
+        return self._ask(describe, "describing topics") if names else {}
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int | None, configs: Mapping[str, str]
@@ -101,14 +101,18 @@ class AdminRequests:
             replication_factor=-1 if replication_factor is None else replication_factor,
             config=dict(configs),
         )
-        try:
-            futures = self._client.create_topics([new], operation_timeout=self.timeout, **self._bound)
-            librdkafka.result(futures[name], self.timeout)
-        except KafkaException as error:
-            if librdkafka.reason(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise self._error(error, f"creating topic {name}") from None
-        return True
+
+        def create(bound: Bound) -> bool:
+            try:
+                futures = self._client.create_topics([new], operation_timeout=bound["request_timeout"], **bound)
+                _result(futures[name], bound)
+            except KafkaException as error:
+                if librdkafka.reason(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                raise
+            return True
+
+        return self._ask(create, f"creating topic {name}")
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
@@ -120,54 +124,46 @@ class AdminRequests:
     def offsets(
         self, asked: Iterable[TopicPartition], *, latest: bool, isolation: Isolation
     ) -> dict[TopicPartition, int]:
-        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders.
-
-        Repeats while leaders move, as they do when a broker restarts.
-        """
+        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders."""
         request = {WirePartition(*key): _LATEST if latest else _EARLIEST for key in asked}
         committed = isolation == "read_committed"
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        deadline = time.monotonic() + self.timeout
-        found: dict[TopicPartition, int] = {}
-        while request:
-            futures = self._run(
-                lambda: self._client.list_offsets(request, isolation_level=level, **self._bound), "listing offsets"
-            )
-            for key, future in futures.items():
+
+        def list_offsets(bound: Bound) -> dict[TopicPartition, int]:
+            found = {}
+            for key, future in self._client.list_offsets(request, isolation_level=level, **bound).items():
                 try:
-                    found[TopicPartition(key.topic, key.partition)] = librdkafka.result(future, self.timeout).offset
-                    del request[key]
+                    found[TopicPartition(key.topic, key.partition)] = _result(future, bound).offset
                 except KafkaException as error:
-                    self._check_leaders(error, key, request, time.monotonic() < deadline)
-            if request:
-                time.sleep(0.1)
-        return found
+                    raise self._leader_error(librdkafka.reason(error), key, request) from None
+            return found
+
+        return self._ask(list_offsets, "listing offsets") if request else {}
 
     def group(self, group_id: str) -> Any:
         """confluent-kafka's ConsumerGroupDescription; None for a group the cluster does not know."""
 
-        def describe() -> Any:
+        def describe(bound: Bound) -> Any:
             try:
-                future = self._client.describe_consumer_groups([group_id], **self._bound)[group_id]
-                return librdkafka.result(future, self.timeout)
+                return _result(self._client.describe_consumer_groups([group_id], **bound)[group_id], bound)
             except KafkaException as error:
                 if librdkafka.reason(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return None
                 raise
 
-        return self._coordinated(describe, "describing", group_id)
+        return self._ask(describe, f"describing group {group_id}", group=group_id)
 
     def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """Committed offsets; waits out offsets that are part of a running transaction (KIP-447)."""
         request = [ConsumerGroupTopicPartitions(group_id)]
 
-        def fetch() -> Any:
-            futures = self._client.list_consumer_group_offsets(request, require_stable=True, **self._bound)
-            return librdkafka.result(futures[group_id], self.timeout)
+        def fetch(bound: Bound) -> Any:
+            futures = self._client.list_consumer_group_offsets(request, require_stable=True, **bound)
+            return _result(futures[group_id], bound)
 
         return {
             TopicPartition(entry.topic, entry.partition): entry.offset
-            for entry in self._coordinated(fetch, "reading offsets of", group_id).topic_partitions
+            for entry in self._ask(fetch, f"reading offsets of group {group_id}", group=group_id).topic_partitions
             if not entry.error and entry.offset >= 0
         }
 
@@ -176,13 +172,13 @@ class AdminRequests:
         wanted = [WirePartition(key.topic, key.partition, offset) for key, offset in sorted(offsets.items())]
         request = [ConsumerGroupTopicPartitions(group_id, wanted)]
 
-        def alter() -> None:
-            futures = self._client.alter_consumer_group_offsets(request, **self._bound)
-            for entry in librdkafka.result(futures[group_id], self.timeout).topic_partitions:
+        def alter(bound: Bound) -> None:
+            futures = self._client.alter_consumer_group_offsets(request, **bound)
+            for entry in _result(futures[group_id], bound).topic_partitions:
                 if entry.error:
                     raise KafkaException(entry.error, entry.topic, entry.partition)
 
-        self._coordinated(alter, "committing offsets of", group_id)
+        self._ask(alter, f"committing offsets of group {group_id}", group=group_id, spreading=True)
 
     def close(self) -> None:
         """librdkafka closes its connections when the client is no longer referenced."""
@@ -191,62 +187,61 @@ class AdminRequests:
     def _configs(
         self, resources: list[ConfigResource], only_source: ConfigSource | None = None
     ) -> dict[str, dict[str, str]]:
-        doing = "reading configs of " + ", ".join(resource.name for resource in resources[:3])
-        futures = self._run(lambda: self._client.describe_configs(resources, **self._bound), doing)
-        answers: dict[str, dict[str, str]] = {}
-        for resource, future in futures.items():
-            try:
-                entries = librdkafka.result(future, self.timeout)
-            except KafkaException as error:
-                raise self._error(error, doing, topic=resource.name) from None
-            answers[resource.name] = {
-                key: str(entry.value)
-                for key, entry in sorted(entries.items())
-                if entry.value is not None and (only_source is None or entry.source == only_source.value)
-            }
-        return answers
+        def describe(bound: Bound) -> dict[str, dict[str, str]]:
+            answers: dict[str, dict[str, str]] = {}
+            for resource, future in self._client.describe_configs(resources, **bound).items():
+                try:
+                    entries = _result(future, bound)
+                except KafkaException as error:
+                    raise KafkaException(librdkafka.reason(error), resource.name) from None
+                answers[resource.name] = {
+                    key: str(entry.value)
+                    for key, entry in sorted(entries.items())
+                    if entry.value is not None and (only_source is None or entry.source == only_source.value)
+                }
+            return answers
 
-    def _check_leaders(
-        self, error: KafkaException, key: WirePartition, asked: Iterable[WirePartition], in_time: bool
-    ) -> None:
-        """Return when asking again may help; otherwise raise what stands in the way."""
-        code, topic, partition = librdkafka.reason(error).code(), key.topic, key.partition
-        if code == KafkaError._NOENT:  # of one partition, told of all: which topic is missing, if any?
-            missing = [other for other in asked if other.topic not in self.topics([other.topic])]
-            if missing:
-                error = KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
-                topic, partition = missing[0].topic, missing[0].partition
-            elif in_time:
-                return
-        elif code in _LEADER_MOVES and in_time:
-            return
-        raise self._error(error, "listing offsets", topic=topic, partition=partition) from None
+        return self._ask(describe, "reading configs of " + ", ".join(resource.name for resource in resources[:3]))
 
-    def _coordinated(self, call: Callable[[], T], doing: str, group_id: str) -> T:
-        """Ask a group's coordinator; repeats while it loads or moves, as it does after a broker's start."""
+    def _leader_error(self, error: KafkaError, key: WirePartition, asked: Iterable[WirePartition]) -> KafkaException:
+        """librdkafka says "no leaders" of every partition when one has none: a missing topic, or a moving leader?"""
+        if error.code() != KafkaError._NOENT:
+            return KafkaException(error, key.topic, key.partition)
+        for other in asked:
+            if other.topic not in self.topics([other.topic]):
+                return KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC), other.topic, other.partition)
+        return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), key.topic, key.partition)
+
+    def _ask(self, call: Callable[[Bound], T], doing: str, *, group: str | None = None, spreading: bool = False) -> T:
+        """Call until it succeeds, fails for good, or the time is up. Exceptions carry (error, topic, partition).
+
+        spreading: an unknown topic may be one that was just created.
+        """
         began = time.monotonic()
         while True:
+            left = self.timeout - (time.monotonic() - began)
             try:
-                return call()
+                return call({"request_timeout": max(left, 0.5)})
             except (KafkaException, ValueError, TypeError) as error:
                 code, waited = librdkafka.reason(error).code(), time.monotonic() - began
-                moving = code in _COORDINATOR_MOVES and waited < self.timeout
-                spreading = code in UNKNOWN_TOPIC and waited < _PROPAGATION_S
-                if not moving and not spreading:
+                again = waited < self.timeout if code in TRANSIENT else False
+                again = again or (spreading and code in UNKNOWN_TOPIC and waited < _PROPAGATION_S)
+                if not again:
+                    self._client.poll(0)  # delivers the error callback, which knows why
                     where = dict(zip(("topic", "partition"), error.args[1:], strict=False))
-                    raise self._error(error, f"{doing} group {group_id}", group=group_id, **where) from None
+                    raise librdkafka.cluster_error(
+                        self.settings,
+                        librdkafka.reason(error),
+                        self._complaints,
+                        doing=doing,
+                        group=group,
+                        **where,
+                    ) from None
             time.sleep(0.1)
 
-    def _run(self, call: Callable[[], T], doing: str) -> T:
-        try:
-            return call()
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self._error(error, doing) from None
 
-    def _error(self, error: Exception, doing: str, **where: Any) -> ClusterError:
-        self._client.poll(0)  # delivers the error callback, which knows why
-        reason = librdkafka.reason(error)
-        return librdkafka.cluster_error(self.settings, reason, self._complaints, doing=doing, **where)
+def _result(future: Any, bound: Bound) -> Any:
+    return librdkafka.result(future, bound["request_timeout"] + 1.0)
 
 
 def _uuid(value: Any) -> uuid.UUID:

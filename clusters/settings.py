@@ -50,6 +50,7 @@ class ConnectionSettings:
             "ssl.certificate.location": self.certificate_file,
             "ssl.key.location": self.key_file or self.certificate_file,
             "client.id": "watershed",
+            "reconnect.backoff.max.ms": 1000,  # its default of 10 s outlasts the restart of a broker
             "log_level": 0,
         }
         return {key: value for key, value in settings.items() if value is not None} | dict(extra or {})

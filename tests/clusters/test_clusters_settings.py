@@ -82,6 +82,7 @@ def test_plain_settings() -> None:
         "bootstrap.servers": "127.0.0.1:1234,127.0.0.1:1235",
         "security.protocol": "PLAINTEXT",
         "client.id": "watershed",
+        "reconnect.backoff.max.ms": 1000,
         "log_level": 0,
     }
 

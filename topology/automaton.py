@@ -59,16 +59,19 @@ class Automaton:
             self._steps[states, char] = known
         return known
 
+    def run(self, text: str, states: frozenset[int]) -> frozenset[int]:
+        """The states after reading `text`."""
+        for char in text:
+            if char not in BIT or not states:
+                return frozenset()
+            states = self.step(states, char)
+        return states
+
     def accepts(self, states: frozenset[int]) -> bool:
         return self.accept in states
 
     def matches(self, text: str) -> bool:
-        states = self.start
-        for char in text:
-            if char not in BIT or not states:
-                return False
-            states = self.step(states, char)
-        return self.accepts(states)
+        return self.accepts(self.run(text, self.start))
 
     def masks(self) -> set[int]:
         """The character sets it distinguishes."""
@@ -97,6 +100,22 @@ def regex(text: str) -> Automaton:
         raise parser.error("`)` without its `(`")
     automaton.start, automaton.accept = automaton.closure({first}), last
     return automaton
+
+
+def union(parts: tuple[Automaton, ...]) -> Automaton:
+    """Accepts what any part accepts; nothing when there is none."""
+    whole = Automaton()
+    whole.accept = whole.state()
+    starts: set[int] = set()
+    for part in parts:
+        offset = len(whole.edges)
+        for edges, empty in zip(part.edges, part.empty, strict=True):
+            whole.edges.append([(mask, to + offset) for mask, to in edges])
+            whole.empty.append([to + offset for to in empty])
+        whole.empty[part.accept + offset].append(whole.accept)
+        starts |= {state + offset for state in part.start}
+    whole.start = whole.closure(starts)
+    return whole
 
 
 def letters(masks: set[int]) -> list[str]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from topology.rule import Rule
 from topology.rules import (
+    clu101_undefined_cluster,
+    clu107_self_flow,
+    grf201_identity_cycle,
+    grf203_prefix_growth,
+    grf204_multi_writer_topic,
+    grf205_diamond_double_delivery,
     grf214_conflicting_flows,
+    mig821_undefined_flow,
     nam305_rename_not_reversible,
     syn001_yaml_syntax,
     syn002_duplicate_key,
@@ -21,7 +28,14 @@ from topology.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    clu101_undefined_cluster.RULE,
+    clu107_self_flow.RULE,
+    grf201_identity_cycle.RULE,
+    grf203_prefix_growth.RULE,
+    grf204_multi_writer_topic.RULE,
+    grf205_diamond_double_delivery.RULE,
     grf214_conflicting_flows.RULE,
+    mig821_undefined_flow.RULE,
     nam305_rename_not_reversible.RULE,
     syn001_yaml_syntax.RULE,
     syn002_duplicate_key.RULE,

@@ -1,0 +1,37 @@
+"""`topology explain`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(epilog="Example: topology explain GRF201  ·  topology explain a-to-b.workers.quota topology.yaml")
+@click.argument("what", metavar="CODE|FLOW.FIELD")
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def explain(what: str, path: Path | None) -> None:
+    """Print a rule's manual, or a flow's value and the line of the file it comes from."""
+    from topology.rules import RULES
+
+    for rule in RULES:
+        if what.upper() == rule.code or what == rule.name:
+            click.echo(rule.manual.strip())
+            click.echo(f"\nSeverity: {rule.severity}. " + _ignorable(rule.ignorable))
+            return
+    if path is None:
+        from topology.nearest import nearest
+
+        near = nearest(what.upper(), [rule.code for rule in RULES]) or nearest(what, [rule.name for rule in RULES])
+        hint = f" Did you mean {near}?" if near else ""
+        raise click.UsageError(f"no rule {what}.{hint} For a flow's field name the file, too: {what} PATH")
+    from topology.origin import origins
+
+    for line in origins(path, what):
+        click.echo(line)
+
+
+def _ignorable(ignorable: bool) -> str:
+    if ignorable:
+        return "A comment silences it: `# lint: ignore[CODE] reason`, on the line or above it."
+    return "No comment silences it."

@@ -1,0 +1,26 @@
+"""`topology graph`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(epilog="Example: topology graph topology/examples/hub_and_spoke.yaml --format mermaid")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "mermaid", "dot"]), default="text", show_default=True)
+@click.option("--level", type=click.Choice(["clusters", "topics"]), default="clusters", show_default=True)
+def graph(path: Path, form: str, level: str) -> None:
+    """Draw the clusters (or topics) and the flows between them; what is on a loop without a guard is marked.
+
+    Files with findings are drawn too, as far as they can be read: a picture often shows what is wrong.
+    """
+    from topology.errors import UnreadableTopology
+    from topology.load import load_path
+    from topology.picture import draw
+
+    loaded = load_path(path)
+    if loaded.topology is None:
+        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `topology lint {path}` shows where")
+    click.echo(draw(loaded.topology, form, level))

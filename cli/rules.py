@@ -1,0 +1,33 @@
+"""`topology rules`"""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(epilog="Example: topology rules --format json")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def rules(form: str) -> None:
+    """List the lint rules; `topology explain CODE` prints a rule's manual."""
+    from topology.manual import manual_of
+    from topology.rules import RULES
+
+    if form == "json":
+        import json
+
+        rows = [
+            {
+                "code": rule.code,
+                "name": rule.name,
+                "severity": rule.severity,
+                "needs": rule.needs,
+                "ignorable": rule.ignorable,
+                "title": manual_of(rule).title,
+            }
+            for rule in RULES
+        ]
+        click.echo(json.dumps({"schema": 1, "rules": rows}, indent=2))
+        return
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
+        click.echo(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<7}  {manual_of(rule).title}")

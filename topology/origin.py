@@ -1,0 +1,85 @@
+"""Where a flow's values come from: the flow itself, its pattern, `defaults:`, or built in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from topology.errors import NotInPlan, UnreadableTopology
+from topology.load import load_path
+from topology.model import Flow, Value
+from topology.nearest import nearest
+from topology.plan import SecretRef, Selector
+
+# what a flow has when nobody says anything, by the path in the file
+BUILT_IN: dict[str, Callable[[Flow], Any]] = {
+    "topics.exclude": lambda flow: [each.to_json() for each in flow.plan.topics.exclude],
+    "naming.policy": lambda flow: flow.plan.naming.policy,
+    "provenance.guard": lambda flow: flow.plan.guard,
+    "provenance.forward": lambda flow: flow.plan.forward,
+    "workers.engine": lambda flow: flow.plan.engine,
+    "workers.count": lambda flow: flow.plan.workers,
+    "workers.quota": lambda flow: flow.plan.quota,
+    "workers.discovery": lambda flow: flow.plan.discovery_ms,
+    "sync.configs.mode": lambda flow: flow.plan.sync_configs,
+    "sync.configs.exclude": lambda flow: list(flow.plan.sync_configs_exclude),
+    "delivery.start": lambda flow: flow.plan.start,
+    "merge.allowed": lambda flow: flow.plan.merge,
+    "offsets": lambda flow: flow.plan.offsets,
+    "state": lambda flow: flow.plan.state,
+    "replication_factor": lambda flow: flow.plan.replication_factor,
+}
+
+
+def origins(path: Path, what: str) -> Iterator[str]:
+    """Lines `flow.field = value  (file:line)`, one a value of a section. Raises NotInPlan, UnreadableTopology."""
+    loaded = load_path(path)
+    if loaded.topology is None:
+        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `topology lint {path}` shows where")
+    name, _, field = what.partition(".")
+    flow = loaded.topology.flow(name)
+    if flow is None:
+        known = [each.id for each in loaded.topology.flows]
+        near = nearest(name, known)
+        hint = f"did you mean {near}? " if near else ""
+        raise NotInPlan(f"{path}: no flow {name}; {hint}flows: {', '.join(known) or 'none'}")
+    if not field:
+        yield f"{flow.id}  ({flow.declared.file}:{flow.declared.line}, {flow.path})"
+    found = list(_declared(flow, field)) + list(_built_in(flow, field))
+    if not found:
+        fields = sorted({*BUILT_IN, *(path for path, value in flow.settings.walk() if value.data is not None)})
+        near = nearest(field, fields)
+        hint = f"did you mean {near}? " if near else ""
+        raise NotInPlan(f"{path}: flow {flow.id} has no value {field}; {hint}known: {', '.join(fields)}")
+    yield from sorted(found)
+
+
+def _declared(flow: Flow, field: str) -> Iterator[str]:
+    for path, value in flow.settings.walk():
+        if _below(path, field) and value.data is not None:
+            yield f"{flow.id}.{path} = {_shown(value)}  ({value.span.file}:{value.span.line})"
+
+
+def _built_in(flow: Flow, field: str) -> Iterator[str]:
+    for path, read in BUILT_IN.items():
+        if _below(path, field) and flow.settings.at(*path.split(".")) is None:
+            yield f"{flow.id}.{path} = {_text(read(flow))}  (built in)"
+
+
+def _below(path: str, field: str) -> bool:
+    return not field or path == field or path.startswith((f"{field}.", f"{field}["))
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value.data, Selector):
+        return _text(value.data.to_json())
+    if isinstance(value.data, SecretRef):
+        return f"{{{value.data.kind}: {value.data.name}}}"
+    return _text(value.data)
+
+
+def _text(data: Any) -> str:
+    import json
+
+    return json.dumps(data)

@@ -1,0 +1,25 @@
+"""Findings as one JSON document (schema 1)."""
+
+from __future__ import annotations
+
+import json as encoder
+from collections.abc import Iterable
+
+from topology.finding import SEVERITIES
+from topology.lint import Result
+
+
+def json(results: Iterable[Result]) -> str:
+    """`{"schema": 1, "files": […], "findings": […], "suppressed": […], "counts": {…}}`"""
+    results = list(results)
+    return encoder.dumps(
+        {
+            "schema": 1,
+            "files": [result.file for result in results],
+            "findings": [finding.to_json() for result in results for finding in result.findings],
+            "suppressed": [finding.to_json() for result in results for finding in result.suppressed],
+            "counts": {severity: sum(result.count(severity) for result in results) for severity in SEVERITIES},
+        },
+        indent=2,
+        ensure_ascii=False,
+    )

@@ -1,0 +1,80 @@
+"""Findings framed in their source with carets, as compilers do. Values on secret-like lines are masked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from topology.finding import Finding, Label
+from topology.lint import Result
+
+_SECRET = re.compile(
+    r"(?i)((?:password|passwd|secret|token|sasl[._]jaas[._]config|api[._-]?key)[\"']?\s*[:=]\s*)(\S.*)"
+)
+_URL = re.compile(r"(://)[^/@\s]+(@)")
+_PEM = re.compile(r"-----BEGIN.*")
+WIDTH = 160
+COLOURS = {"error": "31", "warning": "33", "info": "36"}
+
+
+def text(results: Iterable[Result], *, colour: bool = False) -> str:
+    """All frames, and one line that counts; ends without a newline."""
+    results = list(results)
+    blocks = [block for result in results for block in frames(result, colour=colour)]
+    return "\n\n".join([*blocks, summary(results)])
+
+
+def frames(result: Result, *, colour: bool = False) -> Iterator[str]:
+    lines = result.text.splitlines()
+    for finding in result.findings:
+        yield "\n".join(_frame(finding, lines, colour))
+
+
+def summary(results: Iterable[Result]) -> str:
+    """`1 error, 2 warnings, 1 suppressed in 3 files`"""
+    results = list(results)
+    counts = [(sum(r.count("error") for r in results), "error"), (sum(r.count("warning") for r in results), "warning")]
+    infos = sum(r.count("info") for r in results)
+    parts = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts] + ([f"{infos} info"] if infos else [])
+    silenced = sum(len(r.suppressed) for r in results)
+    files = f"{len(results)} file{'s' * (len(results) != 1)}"
+    return f"{', '.join(parts)}{f', {silenced} suppressed' if silenced else ''} in {files}"
+
+
+def masked(line: str) -> str:
+    """The line without anything that looks like a secret."""
+    line = _URL.sub(r"\1…\2", _PEM.sub("…", line))
+    return _SECRET.sub(r"\1…", line)
+
+
+def _frame(finding: Finding, lines: list[str], colour: bool) -> Iterator[str]:
+    head = f"{finding.severity}[{finding.rule}]"
+    if colour:
+        head = f"\x1b[1;{COLOURS[finding.severity]}m{head}\x1b[0m"
+    likely = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+    yield f"{head}: {finding.message}{likely}"
+    width = max(len(str(label.span.line)) for label in finding.labels)
+    bar = " " * width + " |"
+    yield f"{' ' * width}--> {finding.span}"
+    yield bar
+    for label in finding.labels:
+        yield from _source(label, lines, width)
+    if finding.notes or finding.help:
+        yield bar
+    for note in finding.notes:
+        yield f"{' ' * width} = {note}"
+    if finding.help:
+        yield f"{' ' * width} = help: {finding.help}"
+    yield f"{' ' * width} = more: topology explain {finding.rule}"
+
+
+def _source(label: Label, lines: list[str], width: int) -> Iterator[str]:
+    span = label.span
+    line = lines[span.line - 1] if span.line <= len(lines) else ""
+    shown = masked(line)
+    end = span.end_column if span.end_line == span.line else len(line.rstrip()) + 1
+    length = max(1, min(end, WIDTH) - span.column)
+    if len(shown) > WIDTH:
+        shown = shown[: WIDTH - 1] + "…"
+    yield f"{span.line:>{width}} | {shown}"
+    yield f"{' ' * width} | {' ' * (span.column - 1)}{'^' * length}{f' {label.text}' if label.text else ''}".rstrip()

@@ -1,0 +1,74 @@
+"""CLU101 undefined-cluster: a flow, pattern or migration names a cluster that `clusters:` does not declare.
+
+Why: nothing can be copied from or to a name; most often it is a typing error.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
+    flows:
+      - source: onprem
+        target: clod
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Source: rhysd/actionlint rule_job_needs.go, which offers the nearest name, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.model import Value
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+
+NAMES = ("hub", "active", "standby", "target")
+LISTS = ("spokes", "regionals", "aggregates", "members", "sources", "path")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None or context.topology.root.at("clusters") is None:
+        return
+    known = context.topology.clusters
+    for path, value in _mentions(context.topology.root):
+        alias = value.data
+        if alias not in known:
+            near = nearest(alias, known)
+            yield Problem(
+                "CLU101",
+                f"cluster `{alias}` is not declared",
+                (Label(value.span),),
+                path=path,
+                ids=(alias,),
+                help=(f"did you mean `{near}`? " if near else "") + f"declared: {', '.join(sorted(known)) or 'none'}",
+            )
+
+
+def _mentions(root: Value) -> Iterator[tuple[str, Value]]:
+    for index, flow in enumerate(root.list("flows")):
+        for end in ("source", "target"):
+            if (value := flow.at(end)) is not None:
+                yield f"flows[{index}].{end}", value
+    pattern = root.at("pattern")
+    for kind, body in pattern.fields.items() if pattern is not None else ():
+        for name in NAMES:
+            if (value := body.at(name)) is not None:
+                yield f"pattern.{kind}.{name}", value
+        for name in LISTS:
+            for index, value in enumerate(body.list(name)):
+                yield f"pattern.{kind}.{name}[{index}]", value
+
+
+RULE = Rule("CLU101", "undefined-cluster", "error", __doc__, check)

@@ -1,0 +1,70 @@
+"""GRF201 identity-cycle: records come back to a topic that they have been in, and nothing stops them.
+
+Why: every record circulates for ever and multiplies until both clusters are full. The loop is proven on topics, not on
+clusters: two flows in opposite directions that share no topic are fine.
+
+Bad:
+
+    defaults:
+      provenance: {guard: none}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: a
+        topics: {include: [orders]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: a
+        topics: {include: [orders]}
+        state: paused
+
+Source: apache/kafka IdentityReplicationPolicy.java ("cannot prevent cycles"), apache/kafka#10652; append-and-check is
+RFC 8586
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    seen: set[frozenset[str]] = set()
+    for route in context.graph.cycles if context.graph else ():
+        loop = route.loop()
+        flows = frozenset(loop.ids)
+        if flows in seen:
+            continue
+        seen.add(flows)
+        open_flows = sorted({flow.id for flow in loop.flows if flow.plan.guard == "none"})
+        yield Problem(
+            "GRF201",
+            "records circulate for ever: they return under the same name and no guard stops them",
+            tuple(
+                dict.fromkeys(
+                    Label(flow.declared, f"{flow.id} copies `{here[1]}`")
+                    for here, flow in sorted(
+                        zip(loop.nodes[:-1], loop.flows, strict=True), key=lambda each: (each[1].declared, each[1].id)
+                    )
+                )
+            ),
+            path=loop.flows[0].path,
+            ids=tuple(sorted(flows)),
+            notes=(f"cycle: {loop}",),
+            help=f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
+            "or rename with `naming: {policy: prefix}` and select the originals only",
+            confidence="certain" if route.end[1].certain else "possible",
+        )
+
+
+RULE = Rule("GRF201", "identity-cycle", "error", __doc__, check, ignorable=False)

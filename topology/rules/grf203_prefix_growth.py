@@ -1,0 +1,64 @@
+"""GRF203 prefix-growth: a name comes back to a cluster longer than it left, and is selected again.
+
+Why: `orders` becomes `a.orders`, `b.a.orders`, `a.b.a.orders` … until names hit 249 characters or the controllers
+suffer. The guard does not help: it drops records, but the topics are created all the same.
+
+Bad:
+
+    defaults:
+      naming: {policy: prefix}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "*orders"}]}
+      - source: b
+        target: a
+        topics: {include: [{glob: "*orders"}]}
+
+Good:
+
+    defaults:
+      naming: {policy: prefix}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders*"}]}
+      - source: b
+        target: a
+        topics: {include: [{glob: "orders*"}]}
+
+Source: strimzi/strimzi-kafka-operator#3249, #3977
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    seen: set[frozenset[str]] = set()
+    for route in context.graph.growth if context.graph else ():
+        loop = route.loop()
+        flows = frozenset(loop.ids)
+        if flows in seen:
+            continue
+        seen.add(flows)
+        labels = sorted(
+            {Label(flow.declared, f"{flow.id} renames with `{flow.plan.naming.policy}`") for flow in loop.flows}
+        )
+        yield Problem(
+            "GRF203",
+            "names grow for ever: a renamed topic comes back and is selected again",
+            tuple(labels),
+            path=loop.flows[0].path,
+            ids=tuple(sorted(flows)),
+            notes=(f"growth: {loop} -> …",),
+            help="select the originals only: a narrower pattern, or `exclude` the renamed names",
+            confidence="certain" if route.end[1].certain else "possible",
+        )
+
+
+RULE = Rule("GRF203", "prefix-growth", "error", __doc__, check, ignorable=False)

@@ -1,0 +1,96 @@
+"""GRF204 multi-writer-topic: two flows write one topic, or a flow and the target's own producers do (a warning).
+
+Why: keys interleave, there are two offset spaces, and there is no way back from the mixture. Where it is meant, say
+`merge: {allowed: true}` on each of the flows.
+
+Bad:
+
+    flows:
+      - source: a
+        target: c
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+
+Good:
+
+    defaults:
+      naming: {policy: prefix}
+    flows:
+      - source: a
+        target: c
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+
+Source: apache/kafka docs/ops.html: MirrorMaker 2 renames exactly to avoid it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from topology.finding import Label, Problem
+from topology.graph import TopicGraph
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.symbols import Symbol
+
+
+def check(context: Context) -> Iterator[Problem]:
+    graph = context.graph
+    if graph is None:
+        return
+    told = {frozenset((one.flows[-1].id, two.flows[-1].id)) for one, two in graph.twice}
+    yield from _two_flows(graph, told)
+    yield from _flow_and_producers(graph)
+
+
+def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem]:
+    for cluster, written in sorted(graph.writers.items()):
+        by_flow: dict[str, tuple[Flow, list[Symbol]]] = {}
+        for (flow_id, symbol), flow in written.items():
+            by_flow.setdefault(flow_id, (flow, []))[1].append(symbol)
+        for one, two in combinations(sorted(by_flow), 2):
+            (first, firsts), (second, seconds) = by_flow[one], by_flow[two]
+            if frozenset((one, two)) in told or (first.merge_allowed and second.merge_allowed):
+                continue
+            shared = sorted(
+                {str(a) for a in firsts for b in seconds if a.collides(b)}, key=lambda name: (len(name), name)
+            )
+            if shared:
+                yield Problem(
+                    "GRF204",
+                    f"{one} and {two} both write `{cluster}/{shared[0]}`",
+                    tuple(sorted({Label(first.declared, one), Label(second.declared, two)})),
+                    path=first.path,
+                    ids=(one, two),
+                    help="rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
+                )
+
+
+def _flow_and_producers(graph: TopicGraph) -> Iterator[Problem]:
+    seen: set[frozenset[str]] = set()
+    for route in graph.returns:
+        loop = route.loop()
+        flows = frozenset(loop.ids)
+        if flows in seen or not loop.running or all(flow.merge_allowed for flow in loop.flows):
+            continue
+        seen.add(flows)
+        cluster, symbol = loop.end
+        yield Problem(
+            "GRF204",
+            f"`{cluster}/{symbol}` has two writers: its own producers and the flow that comes back",
+            tuple(sorted({Label(flow.declared, flow.id) for flow in loop.flows})),
+            path=loop.flows[0].path,
+            ids=tuple(sorted(flows)),
+            notes=(f"route: {loop} (the guard stops it there)",),
+            help="pause the way back (`state: paused`), rename, or say `merge: {allowed: true}` on all of them",
+            severity="warning",
+        )
+
+
+RULE = Rule("GRF204", "multi-writer-topic", "error", __doc__, check, ignorable=False)

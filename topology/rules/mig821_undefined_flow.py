@@ -1,0 +1,81 @@
+"""MIG821 undefined-flow: a migration (or its rollback) names a flow that the topology does not have, or moves a topic
+that the flow does not carry.
+
+Why: the applications of that wave would find nothing at the target.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    migration:
+      flow: a-to-c
+      waves:
+        - {name: all, topics: [orders], consumers: [billing], producers: [checkout]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    migration:
+      flow: a-to-b
+      waves:
+        - {name: all, topics: [orders], consumers: [billing], producers: [checkout]}
+
+Source: own; rhysd/actionlint rule_job_needs.go for the offer of the nearest name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.model import Topology, Value
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    migration = topology.root.at("migration") if topology else None
+    if topology is None or migration is None:
+        return
+    named = migration.at("flow")
+    if named is not None:
+        yield from _unknown(topology, named, "migration.flow")
+    flow = topology.flow(named.data) if named is not None else None
+    for index, wave in enumerate(migration.list("waves")):
+        path = f"migration.waves[{index}]"
+        reverse = wave.at("rollback", "reverse")
+        if reverse is not None:
+            yield from _unknown(topology, reverse, f"{path}.rollback.reverse")
+        for topic in wave.list("topics") if flow is not None else ():
+            if flow is not None and not flow.plan.selects(topic.data.text):
+                yield Problem(
+                    "MIG821",
+                    f"wave {wave.get('name')} moves `{topic.data}`, which flow {flow.id} does not carry",
+                    (Label(topic.span), Label(flow.settings.where("topics", "include"), "what it carries")),
+                    path=f"{path}.topics",
+                    ids=(flow.id, topic.data.text),
+                    help="add the topic to the flow, or take it out of the wave",
+                )
+
+
+def _unknown(topology: Topology, value: Value, path: str) -> Iterator[Problem]:
+    if topology.flow(value.data) is None:
+        known = [flow.id for flow in topology.flows]
+        near = nearest(value.data, known)
+        yield Problem(
+            "MIG821",
+            f"there is no flow `{value.data}`",
+            (Label(value.span),),
+            path=path,
+            ids=(value.data,),
+            help=(f"did you mean `{near}`? " if near else "") + f"flows: {', '.join(known) or 'none'}",
+        )
+
+
+RULE = Rule("MIG821", "undefined-flow", "error", __doc__, check)

@@ -1,0 +1,116 @@
+"""Topic symbols: the names that travel through the graph, one by one or as everything a pattern stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from topology.overlap import Constraint, common, holds
+from topology.plan import PlanFlow, Selector, TopicSelection
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Either one topic (`birth` is its name where it was born, `now` here), or all names X that satisfy `constraints`,
+    called `before + X + after` here. `label` is how a person would write the birth names."""
+
+    label: str
+    birth: str | None = None
+    now: str | None = None
+    before: str = ""
+    after: str = ""
+    constraints: frozenset[Constraint] = field(default_factory=frozenset)
+
+    def __str__(self) -> str:
+        return self.now if self.now is not None else f"{self.before}{self.label}{self.after}"
+
+    @property
+    def certain(self) -> bool:
+        return self.birth is not None or common(self.constraints).certain
+
+    def grew_from(self, other: Symbol) -> bool:
+        """Whether this name is the other one with something around it."""
+        if self.now is not None and other.now is not None:
+            return len(self.now) > len(other.now) and other.now in self.now
+        return len(self.before) + len(self.after) > len(other.before) + len(other.after)
+
+    def meets(self, other: Symbol) -> bool:
+        """For two symbols of one birth place: whether some record has the same name under both."""
+        if self.now is not None and other.now is not None:
+            return self.birth == other.birth and self.now == other.now
+        if self.birth is not None:
+            return holds(other.constraints, self.birth) and f"{other.before}{self.birth}{other.after}" == self.now
+        if other.birth is not None:
+            return other.meets(self)
+        same = (self.before, self.after) == (other.before, other.after)
+        return same and common(self.constraints | other.constraints).found
+
+    def collides(self, other: Symbol) -> bool:
+        """For two symbols of any birth places: whether some name is called the same here."""
+        if self.now is not None and other.now is not None:
+            return self.now == other.now
+        if self.now is not None:
+            inner = other.strip(self.now)
+            return inner is not None and holds(other.constraints, inner)
+        if other.now is not None:
+            return other.collides(self)
+        before = max(self.before, other.before, key=len)
+        after = max(self.after, other.after, key=len)
+        if not (before.startswith(self.before) and before.startswith(other.before)):
+            return False
+        if not (after.endswith(self.after) and after.endswith(other.after)):
+            return False
+        return common(self._inside(before, after) | other._inside(before, after)).found
+
+    def _inside(self, before: str, after: str) -> frozenset[Constraint]:
+        """The constraints on what stands between a longer `before` and `after`."""
+        head, tail = before[len(self.before) :], after[: len(after) - len(self.after)]
+        return frozenset((first + head, tail + last, selection) for first, last, selection in self.constraints)
+
+    def strip(self, name: str) -> str | None:
+        """The X of a pattern symbol for a name here."""
+        inner = name[len(self.before) : len(name) - len(self.after)] if name.startswith(self.before) else ""
+        return inner if inner and f"{self.before}{inner}{self.after}" == name else None
+
+
+def births(flow: PlanFlow) -> Iterator[Symbol]:
+    """What a flow can take at its source, one symbol a selector."""
+    literals = [each for each in flow.topics.include if each.kind == "literal"]
+    for selector in literals:
+        if flow.selects(selector.text):
+            yield Symbol(selector.text, birth=selector.text, now=selector.text)
+    for selector in flow.topics.include:
+        if selector.kind != "literal":
+            selection = _patterns(flow.topics, (selector,))
+            constraints: frozenset[Constraint] = frozenset({("", "", selection)})
+            if common(constraints).found:
+                yield Symbol(selector.text, constraints=constraints)
+
+
+def carried(flow: PlanFlow, symbol: Symbol) -> Iterator[Symbol]:
+    """What of a symbol at the flow's source arrives at its target, under its name there."""
+    if symbol.now is not None:
+        if flow.selects(symbol.now):
+            yield replace(symbol, now=flow.target_topic(symbol.now))
+        return
+    named = [each.text for each in flow.topics.include if each.kind == "literal"]
+    for name in sorted({*named, *(name for name, _ in flow.naming.map)}):
+        inner = symbol.strip(name)
+        if inner is not None and flow.selects(name) and holds(symbol.constraints, inner):
+            yield Symbol(inner, birth=inner, now=flow.target_topic(name))
+    patterns = tuple(each for each in flow.topics.include if each.kind != "literal")
+    if patterns:
+        constraint = (symbol.before, symbol.after, _patterns(flow.topics, patterns, dict(flow.naming.map)))
+        constraints = symbol.constraints | {constraint}
+        if common(constraints).found:
+            before, after = flow.naming.before + symbol.before, symbol.after + flow.naming.after
+            yield replace(symbol, constraints=constraints, before=before, after=after)
+
+
+def _patterns(
+    topics: TopicSelection, include: tuple[Selector, ...], mapped: dict[str, str] | None = None
+) -> TopicSelection:
+    """The selection without the names that travel one by one."""
+    single = {each.text for each in topics.include if each.kind == "literal"} | set(mapped or {})
+    exclude = {*topics.exclude, *(Selector("literal", name) for name in single)}
+    return TopicSelection(tuple(sorted(include)), tuple(sorted(exclude)))

@@ -29,7 +29,7 @@ from lab.errors import BrokerFailed, LabError
 from lab.jars import jars, java
 from lab.process import alive
 
-READY_S = 90.0
+READY_S = 180.0  # on an idle machine 3 to 7 s
 DEFAULT_DIRECTORY = Path(".watershed/lab")
 
 

@@ -48,8 +48,8 @@ def verify(
     command += ["--wait", str(wait), *(["--final"] if final else []), *(["--since", str(since)] if since else [])]
     code = _run(command, out)
     document = _summary(out)
-    if document is None or code not in (0, 1, 2, 3):
-        click.echo(f"topology: the proof ended with {code} and left no verdict; see {out / 'spark.log'}", err=True)
+    if document is None or document.get("exit_code") != code:
+        click.echo(f"topology: the proof ended with {code} and left no verdict. {_last_error(out)}", err=True)
         return 2
     if form == "json":
         click.echo(json.dumps(document, indent=2))
@@ -85,6 +85,13 @@ def _summary(out: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document
+
+
+def _last_error(out: Path) -> str:
+    log = out / "spark.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line for line in lines if line.startswith("error: ")]
+    return said[-1] if said else f"See {log}"
 
 
 def _table(document: dict[str, Any]) -> str:

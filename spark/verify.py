@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to prove. Empty `flows` means all that the plan does not declare paused, empty `topics` means all; `wait` in seconds; `chunk` in source offsets."""
+    """What to prove. `wait` in seconds, `chunk` in source offsets.
+
+    Empty `flows` means all that the plan does not declare paused, empty `topics` means all of theirs.
+    """
 
     flows: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -137,6 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
         _make_room(out, options.since)
+    except (OSError, WrongUse) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_CODES["error"]
+    try:
         if options.level != "L0":
             find_java()
         plan = compile_path(options.topology)
@@ -152,9 +159,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         document = verify(plan, request, out, say=lambda line: print(line, file=sys.stderr, flush=True))
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         return _failed(out, str(error), facts)
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_CODES["error"]
     if "error" in document:
         print(f"error: {document['error']}", file=sys.stderr)
     print(f"{document['verdict']}: {document['unproven']} unproven, {document['proven']} proven, "

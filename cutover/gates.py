@@ -14,7 +14,7 @@ from cutover.actions import (
     Role,
 )
 from cutover.errors import Refused
-from cutover.ground import Ground, copies, source_logs, target_logs
+from cutover.ground import Ground, Progress, copies, source_logs, target_logs
 from cutover.observations import (
     ApplicationSeen,
     ApprovalSeen,
@@ -134,11 +134,14 @@ def lag_gate(ground: Ground, note: Json) -> Asking[None]:
     snapshot = (yield from source_logs(ground)).stable
     note["snapshot"] = to_json(snapshot)
 
+    progress = Progress(ground)
+
     def look() -> Asking[Check]:
-        held = (yield from copies(ground)).copies
+        seen = yield from copies(ground)
         logs = yield from source_logs(ground)  # read after the copies: lag is never understated
-        lag = ground.missing(held, logs, logs.stable)
-        behind = ground.missing(held, logs, snapshot)
+        missing = ground.behind(seen.copies, logs, logs.stable)
+        lag, behind = sum(missing.values()), sum(ground.behind(seen.copies, logs, snapshot).values())
+        yield from progress.look(seen, missing)
         holds = lag <= policy.max_lag and behind == 0
         text = f"lag {lag} records (gate: {policy.max_lag}), {behind} of those written before the gate to go"
         return Check(holds, text, logs.at_ms, {"lag_records": lag, "snapshot_behind": behind})

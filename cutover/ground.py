@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clusters.names import TopicPartition
-from cutover.actions import Json, LookAtCopies, LookAtLogs
+from cutover.actions import Json, LookAtCopies, LookAtFlow, LookAtLogs
 from cutover.errors import Refused
-from cutover.observations import CopiesSeen, LogsSeen
+from cutover.observations import CopiesSeen, FlowSeen, LogsSeen
 from cutover.offsets import CopiedPartition, from_json, growth, places
 from cutover.policy import Policy
 from cutover.waiting import Asking, ask
@@ -53,16 +53,13 @@ class Ground:
         states: Mapping[str, str] = self.outcomes.get("preflight", {}).get("applications", {})
         return states.get(application) != "stopped"
 
-    def missing(
-        self, held: Mapping[TopicPartition, CopiedPartition], logs: LogsSeen, upto: Mapping[TopicPartition, int]
-    ) -> int:
-        """Source offsets below `upto` that are not on the target, over all partitions."""
-        return sum(self.behind(held, logs, upto).values())
-
     def behind(
         self, held: Mapping[TopicPartition, CopiedPartition], logs: LogsSeen, upto: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The same by partition, without those that miss nothing. A log without records misses nothing."""
+        """Source offsets below `upto` that are not on the target, without partitions that miss nothing.
+
+        A log without records misses nothing.
+        """
         out: dict[TopicPartition, int] = {}
         for place, end in sorted(upto.items()):
             position = held[place].position if place in held else logs.starts[place]
@@ -85,6 +82,33 @@ def target_logs(ground: Ground) -> Asking[LogsSeen]:
 
 def copies(ground: Ground) -> Asking[CopiesSeen]:
     return (yield from ask(LookAtCopies(ground.source_places()), CopiesSeen, ground.policy))
+
+
+@dataclass(slots=True)
+class Progress:
+    """Notices a flow that stands still: positions that do not change while something is left to copy."""
+
+    ground: Ground
+    _positions: dict[TopicPartition, int] = field(default_factory=dict)
+    _since_ms: int = 0
+
+    def look(self, seen: CopiesSeen, behind: Mapping[TopicPartition, int]) -> Asking[None]:
+        """Raises Refused when a partition is loud, or nothing moved for `policy.stall_ms`."""
+        policy, flow = self.ground.policy, self.ground.flow
+        positions = {place: held.position for place, held in seen.copies.items()}
+        if positions != self._positions or not behind:
+            self._positions, self._since_ms = positions, seen.at_ms
+            return
+        if seen.at_ms - self._since_ms < policy.stall_ms:
+            return
+        state = yield from ask(LookAtFlow(), FlowSeen, policy)
+        named = ", ".join(str(place) for place in behind)
+        loud = "; ".join(f"{topic}: {why}" for topic, why in sorted(state.loud.items()))
+        raise Refused(
+            f"flow {flow.id} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
+            + (loud or f"does a worker serve {flow.target}? `topology status` shows it"),
+            {"behind": {str(place): count for place, count in behind.items()}},
+        )
 
 
 def refuse_stragglers(ground: Ground, ends: Mapping[TopicPartition, int], now: LogsSeen) -> None:

@@ -10,7 +10,7 @@ from clusters.names import TopicPartition
 from cutover.actions import Json, LookAtRecords, Say, Seal, Side, StartApplication, StopApplication
 from cutover.errors import Refused
 from cutover.gates import prove
-from cutover.ground import Ground, copies, refuse_stragglers, source_logs, target_logs
+from cutover.ground import Ground, Progress, copies, refuse_stragglers, source_logs, target_logs
 from cutover.observations import ApplicationSeen, LogsSeen, RecordsSeen, Sealed
 from cutover.offsets import growth, show, to_json
 from cutover.waiting import Asking, Check, ask, wait
@@ -68,12 +68,14 @@ def drain(ground: Ground, note: Json) -> Asking[None]:
     """By the ledger's own map, everything below the barrier is on the target. Names the slowest if not (C10)."""
     policy = ground.policy
     ends = ground.offsets("barrier", "ends")
+    progress = Progress(ground)
 
     def look() -> Asking[Check]:
-        held = (yield from copies(ground)).copies
+        copied = yield from copies(ground)
         logs = yield from source_logs(ground)
         refuse_stragglers(ground, ends, logs)
-        behind = ground.behind(held, logs, ends)
+        behind = ground.behind(copied.copies, logs, ends)
+        yield from progress.look(copied, behind)
         named = ", ".join(f"{place} {count}" for place, count in behind.items())
         text = f"to the barrier: {named} offsets to go" if behind else "every partition is copied to the barrier"
         seen: Json = {"behind": {str(place): count for place, count in behind.items()}}

@@ -12,12 +12,14 @@ from topology.plan import Approval, ConsumerLag, Lag, Stragglers, Verify, Wave
 class Policy:
     """max_lag: records over all partitions of the wave. watch_ms: how long the source must stand still; longer than
     the clients' metadata age (5 min by default) so that a producer that sleeps through the fence is seen (design 05).
+    stall_ms: a flow that copies nothing for so long while records wait is refused instead of waited for.
     uncommitted: group → `earliest` | `latest` for partitions that it never committed; groups not named are refused.
     """
 
     poll_ms: int = 1_000
     say_ms: int = 3_000
     reach_ms: int = 60_000
+    stall_ms: int = 60_000
     max_lag: int = 1_000
     hold_ms: int = 3_000
     hold_times: int = 3

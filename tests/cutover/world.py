@@ -61,7 +61,8 @@ from topology.plan import Migration as PlanMigration
 TOPICS = {"orders": 2, "clicks": 1}
 GROUP, PRODUCER = "billing", "checkout"
 POLICY = Policy(
-    poll_ms=500, max_lag=10, reach_ms=3_000, watch_ms=4_000, hold_ms=1_000, lag_bound_ms=20_000, empty_bound_ms=10_000,
+    poll_ms=500, max_lag=10, reach_ms=3_000, stall_ms=4_000, watch_ms=4_000, hold_ms=1_000,
+    lag_bound_ms=20_000, empty_bound_ms=10_000,
     copied_bound_ms=10_000, drain_bound_ms=10_000, canary_bound_ms=5_000, barrier_bound_ms=5_000, consumer_lag=50,
     soak_bound_ms=10_000,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The real world: answers a migration's actions from real clusters, their control topics and the applications.
 
-Every answer is read from the clusters at the moment of the question; nothing is remembered in between.
+Every answer is read from the clusters at the moment of the question. Only the ledger is followed from one look to the
+next, because it is a log.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.control import slot_of
+from clusters.control import SLOTS
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
 from clusters.flows import read_flows
 from clusters.names import TopicPartition
@@ -35,6 +36,7 @@ from cutover.actions import (
     StopApplication,
 )
 from cutover.applications import ApplicationFailed, Applications, ApplicationState
+from cutover.ledger_tail import LedgerTail
 from cutover.observations import (
     ApplicationSeen,
     ClusterSeen,
@@ -50,7 +52,6 @@ from cutover.observations import (
 from cutover.offsets import CopiedPartition
 from cutover.records import first_records
 from replicator.errors import NoLedger, ReplicatorError
-from replicator.ledger import read_ledger
 from replicator.states import REMEDIES
 from topology.plan import Plan, PlanFlow
 
@@ -75,6 +76,7 @@ class LiveWorld:
         }
         self._admin = {side: Admin(found) for side, found in self.settings.items()}
         self._clock = clock
+        self._ledger: LedgerTail | None = None
         self._answers: dict[type[Action], Callable[[Any], Observation]] = {
             LookAtCluster: self._cluster,
             LookAtTopics: self._topics,
@@ -150,8 +152,9 @@ class LiveWorld:
         there = {place: TopicPartition(self.flow.target_topic(place.topic), place.partition) for place in action.places}
         # Log ends first: runs are announced before their batches are written, so the map covers these ends.
         ends = self._admin["target"].offsets(there.values(), "read_uncommitted")
-        slots = {slot_of(self.flow.id, place.topic, place.partition) for place in action.places}
-        ledger = read_ledger(self.settings["target"], self.flow.id, sorted(slots))
+        if self._ledger is None:
+            self._ledger = LedgerTail(self.settings["target"], self.flow.id, range(SLOTS))
+        ledger = self._ledger.read()
         copies: dict[TopicPartition, CopiedPartition] = {}
         for place, target in there.items():
             try:

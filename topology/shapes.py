@@ -48,7 +48,7 @@ class Shape:
         raise NotImplementedError
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
-        reader.say("SYN011", f"`{path}` is {node.what}; expected {self.expected}", node.span, path)
+        reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Scalar(Shape):
         except quantities.MissingUnit as error:
             reader.say("SYN005", f"`{path}: {node.text}` {error}", node.span, path)
         except ValueError as error:
-            reader.say("SYN011", f"`{path}` is {node.what}; {error}", node.span, path)
+            reader.say("SYN011", f"`{path}` is {_what(node, path)}; {error}", node.span, path)
         return None
 
     def schema(self) -> dict[str, Any]:
@@ -234,6 +234,12 @@ class Converted(Shape):
 
     def schema(self) -> dict[str, Any]:
         return self.inner.schema()
+
+
+def _what(node: Node, path: str) -> str:
+    """What was found; the text itself is never repeated where a secret may have been put by mistake."""
+    secret = node.kind == "scalar" and node.text and ("security" in path or "credentials" in path)
+    return "a text that may be a secret (not shown)" if secret else node.what
 
 
 def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[Node, Node]]:

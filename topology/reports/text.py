@@ -11,6 +11,7 @@ from topology.lint import Result
 _SECRET = re.compile(
     r"(?i)((?:password|passwd|secret|token|sasl[._]jaas[._]config|api[._-]?key)[\"']?\s*[:=]\s*)(\S.*)"
 )
+_CREDENTIALS = re.compile(r"(credentials\s*:\s+)([^{\s].*)")
 _URL = re.compile(r"(://)[^/@\s]+(@)")
 _PEM = re.compile(r"-----BEGIN.*")
 WIDTH = 160
@@ -44,7 +45,7 @@ def summary(results: Iterable[Result]) -> str:
 def masked(line: str) -> str:
     """The line without anything that looks like a secret."""
     line = _URL.sub(r"\1…\2", _PEM.sub("…", line))
-    return _SECRET.sub(r"\1…", line)
+    return _SECRET.sub(r"\1…", _CREDENTIALS.sub(r"\1…", line))
 
 
 def _frame(finding: Finding, lines: list[str], colour: bool) -> Iterator[str]:

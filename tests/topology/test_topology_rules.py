@@ -1,0 +1,45 @@
+"""Manuals cannot lie: the bad example of every rule is found by it, the good one by nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.manual import complete, manual_of
+from topology.rule import Rule
+from topology.rules import RULES
+
+
+def codes(example: str) -> set[str]:
+    return {finding.rule for finding in lint_loaded(load_text(complete(example))).findings}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_the_examples_of_a_manual(rule: Rule) -> None:
+    manual = manual_of(rule)
+    assert rule.code in codes(manual.bad)
+    assert codes(manual.good) == set()
+    assert manual.why
+    assert manual.source
+
+
+def test_the_registry_is_sorted_and_unique() -> None:
+    all_codes = [rule.code for rule in RULES]
+    assert all_codes == sorted(set(all_codes))
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_a_comment_with_a_reason_silences_and_one_without_does_not() -> None:
+    text = complete("defaults:\n  workers: {discovery: 30}  # lint: ignore[SYN005] the unit is known here\n")
+    result = lint_loaded(load_text(text))
+    assert result.findings == ()
+    assert [finding.rule for finding in result.suppressed] == ["SYN005"]
+    assert codes("defaults:\n  workers: {discovery: 30}  # lint: ignore[SYN005]\n") == {"SYN005", "SYN007"}
+
+
+def test_loops_cannot_be_silenced() -> None:
+    flow = (
+        "  - {source: %s, target: %s, topics: {include: [t]}, provenance: {guard: none}} # lint: ignore[GRF201] meant\n"
+    )
+    assert codes("flows:\n" + flow % ("a", "b") + flow % ("b", "a")) == {"GRF201", "SYN006"}

@@ -93,11 +93,11 @@ class Admin:
 
     def group(self, group_id: str) -> Group:
         found = self._ask.group(group_id)
-        if found is None or found.state.name == "DEAD":
+        if found is None or found[0] == "DEAD":
             return Group(group_id, "Dead", "", 0)
-        state = _STATES.get(found.state.name) or found.state.name.title()
-        protocol_type = "" if found.is_simple_consumer_group else "consumer"
-        return Group(group_id, state, protocol_type, len(found.members), self._ask.group_offsets(group_id))
+        state, simple, members = found
+        offsets = self._ask.group_offsets(group_id)
+        return Group(group_id, _STATES.get(state) or state.title(), "" if simple else "consumer", members, offsets)
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:

@@ -159,7 +159,8 @@ class ControlWriter:
         on_done: Done | None = None,
     ) -> None:
         """Write one record without waiting. `on_done(error or None, offset or -1)` is called from a later call
-        of any method of this writer, on that caller's thread; without it the next `flush` raises the first
+        of any method of this writer, on that caller's thread, and must not call the writer itself (the client
+        library crashes when it is entered from its own callback); without it the next `flush` raises the first
         failure."""
         payload = None if value is None else encode(value)
         delivered = self._delivered(topic, on_done)

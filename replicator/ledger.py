@@ -176,12 +176,17 @@ def _packed(runs: list[Run]) -> tuple[Run, ...]:
 
 @dataclass(slots=True)
 class PartitionLedger:
-    """Writes the runs of one generation. One record is under way at a time; what comes meanwhile goes together."""
+    """Writes the runs of one generation. One record is under way at a time; what comes meanwhile goes together.
+
+    `later` runs a function soon, outside any acknowledgement: the Kafka client crashes when it is called from its
+    own callback (confluent-kafka 2.16: CallState_get assertion).
+    """
 
     writer: ControlWriter
     template: Block  # number 0, without runs
     on_durable: Callable[[list[Run]], None]
     on_failure: Callable[[ClusterError], None]
+    later: Callable[[Callable[[], None]], None]
     _block: list[Run] = field(default_factory=list)
     _number: int = 0
     _waiting: list[Run] = field(default_factory=list)
@@ -219,17 +224,20 @@ class PartitionLedger:
         )
         return block, batch
 
+    def _go_on(self) -> None:
+        with self._lock:
+            self._under_way = False
+            following = self._next()
+        if following:
+            self._write(*following)
+
     def _write(self, block: Block, batch: list[Run]) -> None:
         def done(error: ClusterError | None, _offset: int) -> None:
             if error is not None:
                 self.on_failure(error)
                 return
             self.on_durable(batch)
-            with self._lock:
-                self._under_way = False
-                following = self._next()
-            if following:
-                self._write(*following)
+            self.later(self._go_on)
 
         slot = slot_of(block.key.flow, block.key.topic, block.key.partition)
         try:

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -77,6 +77,7 @@ class Worker:
         self._fleet_at_start = self._desired.fleets.get(fleet_key(topology, target.alias))
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
         self._acknowledging = True
+        self._after_acknowledgement: deque[Callable[[], None]] = deque()
         self._acknowledger = threading.Thread(target=self._acknowledge, name="ledger", daemon=True)
         self._acknowledger.start()
         self._seats: dict[PartitionKey, Seat] = {}
@@ -267,7 +268,7 @@ class Worker:
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
-        ledger = PartitionLedger(self._writer, taken.block, durable, failed)
+        ledger = PartitionLedger(self._writer, taken.block, durable, failed, self._after_acknowledgement.append)
         source = self.connect(seat.record.flow.source)
         route = Route(
             copy=copy,
@@ -350,6 +351,8 @@ class Worker:
     def _acknowledge(self) -> None:
         while self._acknowledging:
             self._writer.poll(0.1)
+            while self._after_acknowledgement:
+                self._after_acknowledgement.popleft()()
 
     def _log_loud(self, seat: Seat) -> None:
         assert seat.stopped is not None

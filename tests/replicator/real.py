@@ -192,6 +192,17 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
     raise AssertionError(f"not copied within {timeout} s: {seen}")
 
 
+def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 60) -> None:
+    """Until at least `records` offsets of the topic exist on the target."""
+    target = settings[plan.flows[0].target]
+    where = [TopicPartition(topic, number) for number in range(partitions)]
+    deadline = time.monotonic() + timeout
+    with Admin(target) as admin:
+        while sum(span.end for span in admin.offsets(where).values()) < records:
+            assert time.monotonic() < deadline, f"fewer than {records} records copied within {timeout} s"
+            time.sleep(0.1)
+
+
 def assert_exact_copy(settings, plan: Plan, topic: str, partitions: int) -> int:
     """Same records in the same order, once each, and the offset map right at every offset. Returns the count."""
     flow = plan.flows[0]

@@ -124,7 +124,8 @@ def test_a_paused_flow_stands_still_and_goes_on_where_it_was(kafka_pair, topic_n
             write_flow(writer, record.with_state(state))
 
     def state() -> str:
-        return next(report.state for report in read_status(settings["cloud"]) if report.topic == topic_name)
+        reports = [report.state for report in read_status(settings["cloud"]) if report.topic == topic_name]
+        return reports[0] if reports else "not reported yet"
 
     with workers(plan, "cloud", tmp_path) as start:
         start()

@@ -17,6 +17,7 @@ from tests.replicator.real import (
     put,
     settings_of,
     wait_copied,
+    wait_progress,
     workers,
 )
 from tests.replicator.test_real_copy import transactions
@@ -36,7 +37,7 @@ def test_a_worker_killed_again_and_again_in_mid_copy(kafka_pair, topic_name, tmp
         for round_ in range(3):
             worker = start()
             put(sending, topic_name, 5_000, start=60_000 + round_ * 5_000, size=200)
-            time.sleep(2.5)
+            wait_progress(settings, plan, topic_name, 4, 5_000 + round_ * 8_000)
             worker.kill()
         sending.flush()
         start()
@@ -51,9 +52,9 @@ def test_a_worker_killed_between_transactions(kafka_pair, topic_name, tmp_path):
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=4_000))
     committed = transactions(settings["onprem"], topic_name, 20)
     with workers(plan, "cloud", tmp_path) as start:
-        for _ in range(2):
+        for round_ in range(2):
             worker = start()
-            time.sleep(2)
+            wait_progress(settings, plan, topic_name, 2, 20 + round_ * 40)
             worker.kill()
         start()
         wait_copied(settings, plan, topic_name, 2, timeout=90)
@@ -69,7 +70,7 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
     put(sending, topic_name, 40_000, size=200)
     with workers(plan, "cloud", tmp_path) as start:
         frozen = start()
-        time.sleep(3)
+        wait_progress(settings, plan, topic_name, 2, 3_000)
         frozen.send(signal.SIGSTOP)
         start()
         time.sleep(12)  # the session ends after 10 s, the other one takes over
@@ -95,7 +96,7 @@ def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
         sending.flush()
         with workers(plan, "cloud", tmp_path) as start:
             start()
-            time.sleep(2.5)
+            wait_progress(settings, plan, topic_name, 3, 5_000)
             lab_clusters.kill(home, broken)
             time.sleep(2)
             lab_clusters.start(home, broken)

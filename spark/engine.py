@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from clusters.settings import connection_settings
 from spark.difference import Difference, compare
-from spark.errors import NotReadable
 from spark.proof import Job, Readers
-from spark.read import Expired, PartitionAddress, read_all
-from spark.source import KafkaBatches, Unit, UnitSum, from_row, stretch_units
+from spark.read import PartitionAddress, read_all
+from spark.source import KafkaBatches, Unit, stretch_units
+from spark.sums import UnitSum, from_row
 from spark.window import Span
 from topology.plan import Plan, plan_from_json, plan_json
 
@@ -71,6 +71,3 @@ def records_in(plan: Plan, unit: Unit) -> int:
 
 def _unit_json(unit: Unit) -> dict[str, object]:
     return {name: getattr(unit, name) for name in unit.__dataclass_fields__}
-
-
-__all__ = ["Expired", "NotReadable", "records_in", "spark_readers"]

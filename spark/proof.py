@@ -12,7 +12,8 @@ from typing import NamedTuple
 from replicator.offsetmap import OffsetMap
 from spark.difference import Difference
 from spark.fingerprint import ChunkSum
-from spark.source import Unit, UnitSum
+from spark.source import Unit
+from spark.sums import UnitSum
 from spark.verdict import (
     ChunkRow,
     Confirmed,

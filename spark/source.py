@@ -4,14 +4,13 @@ Records are hashed where they are read and only sums travel: handing rows to the
 (research/verification §2). Options: `plan` and `units`, paths of two JSON files (the compiled plan and the ranges);
 no secret is in either, they are resolved where the reading happens.
 
-A range that cannot be read is a row too (`state` expired or failed), so that the report can name it.
+Spark plans a Python data source in three processes of their own, so this module imports little; the reading itself
+is `spark.sums`. A range that cannot be read is a row too (`state` expired or failed), so that the report can name it.
 """
 
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,6 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from clusters.errors import ClusterError
-from clusters.settings import connection_settings
-from spark.errors import NotReadable
-from spark.fingerprint import ChunkSum, sum_prints
-from spark.read import Expired, PartitionAddress, read_prints
-from spark.window import Span
 from topology.plan import PlanCluster, plan_from_json
 
 SCHEMA = (
@@ -46,18 +39,6 @@ class Unit:
     end: int
     timestamps: bool = True
     skip: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class UnitSum:
-    """What reading a unit gave. state: read, expired (`log_start` says where the log starts now) or failed."""
-
-    unit: int
-    state: str
-    detail: str
-    log_start: int
-    sums: ChunkSum
-    ms: int
 
 
 @dataclass
@@ -94,47 +75,11 @@ class KafkaBatchesReader(DataSourceReader):
         return [Stretch(plan.cluster(units[0].cluster), tuple(units)) for units in stretches]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        from spark.sums import as_row, read_units
+
         assert isinstance(partition, Stretch)
         for result in read_units(partition.cluster, partition.units):
             yield as_row(result)
-
-
-def read_units(cluster: PlanCluster, units: Sequence[Unit]) -> Iterator[UnitSum]:
-    """Sums of neighbouring units, read as one stream."""
-    first, began = units[0], time.monotonic()
-    waiting, sums = list(units), ChunkSum()
-
-    def finished(state: str = "read", detail: str = "", log_start: int = -1) -> UnitSum:
-        nonlocal sums, began
-        now = time.monotonic()
-        result = UnitSum(waiting.pop(0).id, state, detail, log_start, sums, int((now - began) * 1000))
-        sums, began = ChunkSum(), now
-        return result
-
-    try:
-        address = PartitionAddress(
-            connection_settings(cluster),
-            first.topic,
-            uuid.UUID(first.topic_id),
-            first.partition,
-            first.timestamps,
-            frozenset(first.skip),
-        )
-        for prints in read_prints(address, Span(first.start, units[-1].end)):
-            while waiting:
-                here = prints.between(waiting[0].start, waiting[0].end)
-                sums += sum_prints(here)
-                if not len(prints) or int(prints.offset[-1]) < waiting[0].end:
-                    break
-                yield finished()
-    except Expired as expired:
-        while waiting:
-            yield finished("expired", str(expired), expired.log_start)
-    except (ClusterError, NotReadable) as error:
-        while waiting:
-            yield finished("failed", str(error))
-    while waiting:
-        yield finished()
 
 
 def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
@@ -153,43 +98,6 @@ def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
         length += unit.end - unit.start
         last = unit
     return sorted(stretches, key=lambda units: units[0].start - units[-1].end)
-
-
-def as_row(result: UnitSum) -> tuple[Any, ...]:
-    from decimal import Decimal
-
-    s = result.sums
-    return (
-        result.unit,
-        result.state,
-        result.detail,
-        result.log_start,
-        s.n,
-        s.m_lo,
-        s.m_hi,
-        f"{s.order:016x}",
-        f"{s.kh:016x}",
-        f"{s.vh:016x}",
-        f"{s.hh:016x}",
-        Decimal(s.ts),
-        s.size,
-        result.ms,
-    )
-
-
-def from_row(row: Any) -> UnitSum:
-    sums = ChunkSum(
-        row.n,
-        row.m_lo,
-        row.m_hi,
-        int(row.ordered, 16),
-        int(row.kh, 16),
-        int(row.vh, 16),
-        int(row.hh, 16),
-        int(row.ts),
-        row.size,
-    )
-    return UnitSum(row.unit, row.state, row.detail, row.log_start, sums, row.ms)
 
 
 def _same_log(one: Unit, two: Unit) -> bool:

@@ -1,0 +1,113 @@
+"""Applications are told over HTTP, exactly at the declared address; where none is declared a person answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from cutover.applications import ApplicationFailed, Applications, ApplicationState
+
+
+class Switch(BaseHTTPRequestHandler):
+    state: dict[str, Any]
+    calls: list[tuple[str, str, str]]
+    answer: tuple[int, bytes] | None = None
+
+    def do_GET(self) -> None:
+        self._reply("GET")
+
+    def do_POST(self) -> None:
+        self._reply("POST")
+
+    def _reply(self, method: str) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        type(self).calls.append((method, self.path, body))
+        if self.path == "/stop":
+            type(self).state["state"] = "stopped"
+        elif self.path == "/start":
+            type(self).state |= {"state": "running", "cluster": json.loads(body)["cluster"]}
+        code, content = type(self).answer or (200, json.dumps(type(self).state).encode())
+        self.send_response(code)
+        if code == 302:
+            self.send_header("location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def switch() -> Iterator[tuple[type[Switch], Applications]]:
+    handler = type("One", (Switch,), {"state": {"state": "running", "cluster": "onprem"}, "calls": [], "answer": None})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield handler, Applications({"billing": f"http://127.0.0.1:{server.server_port}"}, lambda _q: False, timeout=5)
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def test_look_stop_start(switch: tuple[type[Switch], Applications]) -> None:
+    handler, told = switch
+    assert told.look("billing") == ApplicationState("running", "onprem", "endpoint")
+    assert told.stop("billing", "consumer", "onprem").state == "stopped"
+    assert told.start("billing", "consumer", "cloud", ["b1:9092", "b2:9092"]) == ApplicationState(
+        "running", "cloud", "endpoint"
+    )
+    assert [call[:2] for call in handler.calls] == [("GET", "/"), ("POST", "/stop"), ("POST", "/start")]
+    assert json.loads(handler.calls[-1][2]) == {"cluster": "cloud", "bootstrap": "b1:9092,b2:9092"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "transient"),
+    [
+        ((500, b"broker away"), "answered 500: broker away", True),
+        ((409, b"runs elsewhere"), "answered 409: runs elsewhere", False),
+        ((302, b""), "answered 302", False),
+        ((200, b"<html>"), "no JSON object", False),
+        ((200, b'{"state": "dancing"}'), "'dancing'", True),
+    ],
+)
+def test_bad_answers(
+    switch: tuple[type[Switch], Applications], answer: tuple[int, bytes], words: str, transient: bool
+) -> None:
+    handler, told = switch
+    handler.answer = answer
+    with pytest.raises(ApplicationFailed, match=words) as failed:
+        told.look("billing")
+    assert failed.value.transient is transient
+
+
+def test_nobody_there() -> None:
+    told = Applications({"billing": "http://127.0.0.1:9"}, lambda _q: True, timeout=2)
+    with pytest.raises(ApplicationFailed, match=r"does not answer at http://127.0.0.1:9.*billing\.http") as failed:
+        told.stop("billing", "consumer", "onprem")
+    assert failed.value.transient
+
+
+def test_only_http_addresses_are_called() -> None:
+    with pytest.raises(ApplicationFailed, match="not an http address"):
+        Applications({"billing": "file:///etc/passwd"}, lambda _q: True).look("billing")
+
+
+def test_a_person_confirms_where_no_endpoint_is_declared() -> None:
+    asked: list[str] = []
+
+    def confirm(question: str) -> bool:
+        asked.append(question)
+        return len(asked) == 1
+
+    told = Applications({"billing": None}, confirm)
+    assert told.look("billing").state == "unknown"
+    assert told.stop("billing", "consumer", "onprem").by == "person"
+    with pytest.raises(ApplicationFailed, match="not confirmed"):
+        told.start("billing", "consumer", "cloud", ["b1:9092"])
+    assert "Stop the consumer billing (at onprem)" in asked[0]
+    assert "Start the consumer billing at cloud (b1:9092)" in asked[1]

@@ -1,0 +1,406 @@
+"""A discrete simulation of workers that copy one partition: no threads, no sockets, every step chosen from outside.
+
+Both logs are `FakeCluster`s, so the target follows the broker's producer rules. The ledger is a dict of records as
+compaction leaves them. The network is modelled by hand: a request lies in its connection until it is delivered (also
+long after its sender is gone) or lost, and so does an answer and a ledger record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.batches import Record
+from clusters.control import LEDGER
+from clusters.errors import ClusterError
+from clusters.fake import FakeCluster
+from clusters.records import ControlRecord
+from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
+from replicator.batches import batches_in, sift
+from replicator.ledger import Block, Generation, PartitionLedger, assembled
+from replicator.offsetmap import OffsetMap, Run
+from replicator.partition import Outgoing, PartitionCopy, PartitionKey
+from replicator.resume import Remembered, Resume, Seen, resume
+from replicator.states import LookAgain, Loud
+
+NOW = 1_790_000_000_000
+TOPIC = "orders"
+KEY = PartitionKey("onprem-to-cloud", TOPIC, TOPIC, 0)
+EXPIRATION_MS = 86_400_000
+Step = Callable[[int], None]
+
+
+class WentLoud(AssertionError):
+    """A partition stopped, where nothing was wrong."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """To the target: the broker executes requests in order, answers come back in order."""
+
+    requests: deque[tuple[PartitionCopy, Outgoing]] = field(default_factory=deque)
+    answers: deque[tuple[PartitionCopy, ProducedPartition]] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class Writing:
+    """A ledger record on its way; `landed`: the ledger holds it, its writer does not know yet."""
+
+    key: str
+    value: dict[str, Any]
+    done: Callable[[ClusterError | None, int], None]
+    landed: bool = False
+
+
+@dataclass(slots=True)
+class Look:
+    """A look as it goes on: ends first, then the tail and the producer's state, then the ledger."""
+
+    source_range: tuple[int, int]
+    target_range: tuple[int, int]
+    seen: Seen | None = None
+
+
+class SimulatedWriter:
+    """Stands in for `ControlWriter`: keeps what was written until the simulation lets it land."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Writing] = deque()
+        self.later: list[Callable[[], None]] = []
+
+    def put_nowait(self, topic: str, key: str, value: dict[str, Any], partition: int, on_done: Any) -> None:
+        assert topic == LEDGER
+        self.queue.append(Writing(key, value, on_done))
+
+
+@dataclass(slots=True)
+class SimulatedWorker:
+    name: str
+    writer: SimulatedWriter = field(default_factory=SimulatedWriter)
+    connection: Connection = field(default_factory=Connection)
+    look: Look | None = None
+    copy: PartitionCopy | None = None
+    ledger: PartitionLedger | None = None
+    fetched: deque[tuple[PartitionCopy, PartitionLedger, FetchedPartition]] = field(default_factory=deque)
+
+
+class Simulation:
+    """`step(choice, amount)` does one of the things that can happen now. `drain` lets one worker finish the copy."""
+
+    def __init__(self, workers: int = 3, *, start: str = "earliest") -> None:
+        self.start = start
+        self.source = FakeCluster("source", clock=lambda: NOW)
+        self.target = FakeCluster("target", clock=lambda: NOW)
+        self.source_id = self.source.create_topic(TOPIC, 1).topic_id
+        self.target_id = self.target.create_topic(TOPIC, 1).topic_id
+        self.producer_id = self.target.issue_producer_id()
+        self.ledger: dict[str, dict[str, Any]] = {}
+        self.ledger_writes = 0
+        self.workers = [SimulatedWorker(f"w{number}") for number in range(workers)]
+        self.lost_connections: list[Connection] = []
+        self.lost_writers: list[SimulatedWriter] = []
+        self.open: list[int] = []
+        self.records_made = 0
+        self.names = workers
+        self.trace: list[str] = []
+
+    # -- what can happen ---------------------------------------------------------------------------------------
+
+    def step(self, choice: int, amount: int) -> None:
+        steps = self.steps()
+        label, action = steps[choice % len(steps)]
+        self.trace.append(f"{label}({amount})")
+        action(amount)
+
+    def steps(self) -> list[tuple[str, Step]]:
+        found: list[tuple[str, Step]] = [
+            ("plain", self._plain),
+            ("transaction", self._transaction),
+        ]
+        if self.open:
+            found.append(("end transaction", self._end_transaction))
+        for worker in self.workers:
+            found += [(f"{worker.name} {label}", action) for label, action in self._worker_steps(worker)]
+        for at, connection in enumerate(self.lost_connections):
+            if connection.requests:
+                found.append((f"late request {at}", lambda amount, c=connection: self._late_request(c, amount)))
+        for at, writer in enumerate(self.lost_writers):
+            if writer.queue:
+                found.append((f"late ledger record {at}", lambda amount, w=writer: self._late_record(w, amount)))
+        found.append(("rare", self._rare))
+        return found
+
+    def _worker_steps(self, worker: SimulatedWorker) -> list[tuple[str, Step]]:
+        found: list[tuple[str, Step]] = []
+        copy = worker.copy
+        if copy is None:
+            found.append(("look", lambda _: self._look(worker)))
+        else:
+            if copy.trouble is None and not worker.fetched:
+                found.append(("fetch", lambda amount: self._fetch(worker, amount)))
+            if copy.trouble is None and copy.ready:
+                found.append(("send", lambda _: self._send(worker)))
+            if copy.trouble is not None and copy.idle:
+                found.append(("retire", lambda _: self._retire(worker)))
+        if worker.fetched:
+            found.append(("accept", lambda _: self._accept(worker)))
+        if worker.connection.requests:
+            found.append(("deliver", lambda _: self._deliver(worker.connection)))
+        if worker.connection.answers:
+            found.append(("answer", lambda _: self._answer(worker)))
+        if worker.writer.queue:
+            found.append(("ledger", lambda _: self._acknowledge(worker.writer)))
+        return found
+
+    def _rare(self, amount: int) -> None:
+        worker = self.workers[amount % len(self.workers)]
+        kind = amount // len(self.workers) % 8
+        if kind < 3:
+            self._cut(worker)
+        elif kind < 5:
+            self._crash(worker)
+        elif kind < 6:
+            self._restart_target()
+        elif worker.copy is not None:
+            worker.copy.halt("handed over")
+
+    # -- the source --------------------------------------------------------------------------------------------
+
+    def _plain(self, amount: int) -> None:
+        self.source.produce(TOPIC, 0, self._values(amount % 4 + 1))
+
+    def _transaction(self, amount: int) -> None:
+        end = ("commit", "abort", "open", "abort")[amount % 4]
+        batches = [self._values(amount // 4 % 3 + 1) for _ in range(amount // 12 % 3)]
+        producer = self.source.produce_transaction(TOPIC, 0, batches, end=end)
+        if end == "open" and batches:
+            self.open.append(producer)
+
+    def _end_transaction(self, amount: int) -> None:
+        producer = self.open.pop(amount % len(self.open))
+        self.source.end_transaction(TOPIC, 0, producer, commit=amount % 2 == 0)
+
+    def _values(self, count: int) -> list[bytes | None]:
+        self.records_made += count
+        return [b"%d" % number for number in range(self.records_made - count, self.records_made)]
+
+    # -- a worker ----------------------------------------------------------------------------------------------
+
+    def _look(self, worker: SimulatedWorker) -> None:
+        """One of the three parts of a look (replicator.takeover, replicator.look)."""
+        if worker.look is None:
+            here, there = self.source.log(TOPIC, 0), self.target.log(TOPIC, 0)
+            worker.look = Look((here.log_start, here.last_stable()), (there.log_start, there.end))
+        elif worker.look.seen is None:
+            worker.look.seen = self._seen(worker.look)
+        else:
+            seen, worker.look = worker.look.seen, None
+            self._take_over(worker, seen)
+
+    def _seen(self, look: Look) -> Seen:
+        log = self.target.log(TOPIC, 0)
+        start, end = look.target_range
+        stored, _ = log.read(end - 1, 1 << 20, False, True) if end > start else (b"", 0)
+        ours = next((state for state in log.producers.describe() if state.producer_id == self.producer_id), None)
+        return Seen(
+            source_id=self.source_id,
+            source_start=look.source_range[0],
+            source_end=look.source_range[1],
+            target_id=self.target_id,
+            target_start=start,
+            target_end=end,
+            tail=next((batch for batch in batches_in(memoryview(stored)) if batch.end == end), None),
+            producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
+            now=NOW,
+            expiration=EXPIRATION_MS,
+            settled=False,
+        )
+
+    def _take_over(self, worker: SimulatedWorker, seen: Seen) -> None:
+        remembered, generation = self.remembered()
+        decided = resume(remembered, seen, self.producer_id, self.start)
+        if isinstance(decided, Loud):
+            raise WentLoud(decided.error)
+        if isinstance(decided, LookAgain):
+            return
+        self.check_position(decided)
+        block = Block(
+            key=KEY,
+            generation=Generation(generation + 1, worker.name),
+            number=0,
+            start=decided.target_end,
+            identity=decided.identity,
+            source_id=self.source_id,
+            target_id=self.target_id,
+            runs=(),
+        )
+        copy = PartitionCopy(
+            key=KEY,
+            source_id=self.source_id,
+            target_id=self.target_id,
+            identity=decided.identity,
+            position=decided.position,
+            acked=decided.target_end,
+            depth=decided.depth,
+            depth_confirmed=decided.depth_confirmed,
+        )
+        ledger = PartitionLedger(
+            worker.writer,  # type: ignore[arg-type]
+            block,
+            copy.durable,
+            lambda error: copy.halt(str(error)),
+            worker.writer.later.append,
+        )
+        first = [Run(decided.target_end, decided.position)]
+        copy.announce(first)
+        ledger.append(first)
+        worker.copy, worker.ledger = copy, ledger
+
+    def _fetch(self, worker: SimulatedWorker, amount: int) -> None:
+        copy, ledger = worker.copy, worker.ledger
+        assert copy is not None
+        assert ledger is not None
+        asked = FetchPartition(copy.source_id, 0, copy.position, copy.leader_epoch, 60 + 20 * amount)
+        (answer,) = self.source.wire().fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
+        assert answer.error == 0, answer
+        worker.fetched.append((copy, ledger, answer))
+
+    def _accept(self, worker: SimulatedWorker) -> None:
+        """Also for a copy that was given up meanwhile: its fetching thread does not know."""
+        copy, ledger, answer = worker.fetched.popleft()
+        runs = copy.accept(sift(answer.records, copy.position, answer.aborted))
+        if runs:
+            ledger.append(runs)
+
+    def _send(self, worker: SimulatedWorker) -> None:
+        assert worker.copy is not None
+        outgoing = worker.copy.next_outgoing()
+        if outgoing is not None:
+            worker.connection.requests.append((worker.copy, outgoing))
+
+    def _retire(self, worker: SimulatedWorker) -> None:
+        assert worker.copy is not None
+        if isinstance(worker.copy.trouble, Loud):
+            raise WentLoud(worker.copy.trouble.error)
+        worker.copy = worker.ledger = None
+
+    # -- the network -------------------------------------------------------------------------------------------
+
+    def _deliver(self, connection: Connection) -> None:
+        copy, outgoing = connection.requests.popleft()
+        error, base, message = self.target.append(TOPIC, 0, b"".join(outgoing.pieces))
+        connection.answers.append((copy, ProducedPartition(self.target_id, 0, error, base, 0, message)))
+
+    def _answer(self, worker: SimulatedWorker) -> None:
+        copy, answer = worker.connection.answers.popleft()
+        copy.answered(answer)
+
+    def _acknowledge(self, writer: SimulatedWriter) -> None:
+        writing = writer.queue[0]
+        if not writing.landed:
+            self._land(writing)
+            return
+        writer.queue.popleft()
+        writing.done(None, self.ledger_writes)
+        while writer.later:
+            writer.later.pop(0)()
+
+    def _land(self, writing: Writing) -> None:
+        writing.landed = True
+        self.ledger_writes += 1
+        self.ledger[writing.key] = writing.value
+
+    def _cut(self, worker: SimulatedWorker) -> None:
+        """What was sent may still arrive; the answers are lost."""
+        if worker.connection.requests:
+            self.lost_connections.append(Connection(worker.connection.requests))
+        worker.connection = Connection()
+        if worker.copy is not None:
+            worker.copy.connection_lost("cut")
+
+    def _crash(self, worker: SimulatedWorker) -> None:
+        """kill -9; what it sent may still arrive. Another worker comes in its place."""
+        self._cut(worker)
+        self.lost_writers.append(worker.writer)
+        self.workers[self.workers.index(worker)] = SimulatedWorker(f"w{self.names}")
+        self.names += 1
+
+    def _restart_target(self) -> None:
+        self.target.stop()
+        self.target.start()
+        for worker in self.workers:
+            worker.connection.requests.clear()
+            self._cut(worker)
+        self.lost_connections.clear()
+
+    def _late_request(self, connection: Connection, amount: int) -> None:
+        if amount % 5:
+            self._deliver(connection)
+        else:
+            connection.requests.clear()
+
+    def _late_record(self, writer: SimulatedWriter, amount: int) -> None:
+        writing = writer.queue.popleft()
+        if amount % 5 and not writing.landed:
+            self._land(writing)
+
+    # -- the end, and what must be true ------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Everything that is under way arrives, then one worker finishes the copy."""
+        while self.open:
+            self._end_transaction(0)
+        for connection in [worker.connection for worker in self.workers] + self.lost_connections:
+            while connection.requests:
+                self._deliver(connection)
+        for writer in [worker.writer for worker in self.workers] + self.lost_writers:
+            while writer.queue:
+                self._late_record(writer, 1)
+        last = SimulatedWorker("last")
+        self.workers = [last]
+        end = self.source.log(TOPIC, 0).last_stable()
+        for _ in range(20 * self.source.log(TOPIC, 0).end + 100):
+            if last.copy is not None and last.copy.copied_through == end and not last.writer.queue:
+                return
+            for label, action in self._worker_steps(last):
+                if label != "fetch" or (last.copy is not None and last.copy.position < end):
+                    action(100)
+        raise AssertionError(f"no end: {last.copy}")
+
+    def remembered(self) -> tuple[Remembered | None, int]:
+        found = assembled(
+            Block.from_record(ControlRecord(0, at, NOW, key, value))
+            for at, (key, value) in enumerate(self.ledger.items())
+        )
+        return found.get(KEY, (None, 0))
+
+    def map(self) -> OffsetMap:
+        remembered, _ = self.remembered()
+        assert remembered is not None
+        return remembered.map
+
+    def committed(self) -> list[Record]:
+        return self.source.records(TOPIC, 0)
+
+    def check_position(self, decided: Resume) -> None:
+        """Below the position there are exactly as many committed records as the target holds."""
+        below = sum(record.offset < decided.position for record in self.committed())
+        assert below == decided.target_end, f"{decided} but {below} records lie below"
+
+    def check_copy(self) -> None:
+        """The same records once each in the same order; the offset map right at every offset."""
+        here, there = self.committed(), self.target.records(TOPIC, 0)
+        assert [(r.key, r.value, r.timestamp, r.headers) for r in there] == [
+            (r.key, r.value, r.timestamp, r.headers) for r in here
+        ]
+        offsets, end = self.map(), len(there)
+        source_end = self.source.log(TOPIC, 0).end
+        assert offsets.source_position(end) == source_end
+        target = 0
+        for source in range(source_end + 1):
+            assert offsets.to_target(source, end) == target, (source, offsets)
+            if target < end and here[target].offset == source:
+                assert offsets.to_source(target) == source, (target, offsets)
+                target += 1

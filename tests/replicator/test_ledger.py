@@ -1,0 +1,331 @@
+"""The ledger: generations laid over each other, and runs that are written before they are used."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusters.control import LEDGER, SLOTS
+from clusters.errors import ClusterError, ProtocolError, Unreachable
+from clusters.records import ControlRecord
+from replicator.errors import NoLedger
+from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, PartitionLedger, assembled
+from replicator.offsetmap import OffsetMap, Run
+from replicator.partition import Identity, PartitionKey
+
+KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
+SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
+
+
+def block(
+    generation: int, worker: str, start: int, *runs: tuple[int, int], number: int = 0, producer: int = 7
+) -> Block:
+    identity = Identity(producer, 0, 0)
+    places = tuple(Run(*run) for run in runs)
+    return Block(KEY, Generation(generation, worker), number, start, identity, SOURCE, TARGET, places)
+
+
+def map_of(*blocks: Block) -> OffsetMap:
+    return assembled(blocks)[KEY][0].map
+
+
+# -- generations -----------------------------------------------------------------------------------------------
+
+
+def test_one_generation() -> None:
+    offsets = map_of(block(1, "a", 0, (0, 100), (10, 111)))
+    assert offsets.runs == ((0, 100), (10, 111))
+
+
+def test_a_takeover_that_only_repeats_where_it_stands_adds_nothing() -> None:
+    assert map_of(block(1, "a", 0, (0, 0)), block(2, "b", 10, (10, 10)), block(3, "c", 12, (12, 12))).runs == ((0, 0),)
+
+
+def test_the_newest_generation_gives_identity_and_number() -> None:
+    remembered, number = assembled([block(3, "c", 9, (9, 9), producer=8), block(1, "a", 0, (0, 0))])[KEY]
+    assert (number, remembered.identity.producer_id) == (3, 8)
+    assert (remembered.source_id, remembered.target_id) == (SOURCE, TARGET)
+
+
+def test_a_slow_worker_announces_beyond_the_newer_one() -> None:
+    """`a` was believed dead; its batches land while `b` has announced no more than its start."""
+    offsets = map_of(block(1, "a", 0, (0, 0), (10, 11), (20, 22)), block(2, "b", 5, (5, 5)))
+    assert offsets.runs == ((0, 0), (10, 11), (20, 22))
+
+
+def test_a_slow_worker_announces_the_gap_at_which_the_newer_one_stands() -> None:
+    """The log ended at 10 in front of a marker when `b` looked; then `a` met the marker and sent what follows."""
+    offsets = map_of(block(1, "a", 0, (0, 0), (10, 11)), block(2, "b", 10, (10, 10)))
+    assert offsets.source_position(10) == 11
+    assert offsets.to_source(15) == 16
+
+
+def test_a_gap_met_in_two_fetches() -> None:
+    """`b` stands behind the first half of the gap, `a` had got through the whole of it."""
+    offsets = map_of(block(1, "a", 0, (0, 0), (10, 12), (10, 13)), block(2, "b", 10, (10, 12)))
+    assert offsets.source_position(12) == 15
+
+
+def test_both_began_at_the_same_place() -> None:
+    for names in ("ab", "ba"):
+        first, second = names
+        offsets = map_of(
+            block(2, first, 10, (10, 12)), block(2, second, 10, (10, 12), (15, 18)), block(1, "z", 0, (0, 0))
+        )
+        assert offsets.runs == ((0, 0), (10, 12), (15, 18))
+
+
+def test_after_a_compaction_the_newer_one_is_right() -> None:
+    """Source 20 to 29 vanished between the two: `b` meets the marker at 100 ten records earlier."""
+    offsets = map_of(block(1, "a", 0, (0, 0), (100, 101)), block(2, "b", 10, (10, 10), (20, 30)))
+    assert offsets.runs == ((0, 0), (20, 30))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Block], list[int], int]:
+    """(blocks in any order, source offset of every target offset, target's log end).
+
+    Every generation announces where it stands (anywhere in the gap there), then the gaps that follow, as far as it
+    gets and in one or several pieces, often far beyond the log end. One that was replaced may have got further.
+    """
+    records: list[int] = []
+    gaps: list[tuple[int, int, int]] = []  # target, source offset of the gap, of the record behind it
+    source = 0
+    for _ in range(draw(st.integers(1, 6))):
+        count, gap = draw(st.integers(0, 4)), draw(st.integers(1, 4))
+        records += range(source, source + count)
+        gaps.append((len(records), source + count, source + count + gap))
+        source += count + gap
+    blocks: list[Block] = []
+    reach = 0
+    for number in range(1, draw(st.integers(1, 5)) + 1):
+        start = draw(st.integers(0, reach))
+        before = records[start - 1] + 1 if start else 0
+        behind = max([before, *(end for target, _, end in gaps if target == start)])
+        position = draw(st.integers(before, behind))
+        runs = [(start, position)]
+        ahead = [gap for gap in gaps if gap[0] >= start and gap[2] > position]
+        met = draw(st.integers(0, len(ahead)))
+        for target, begin, end in ahead[:met]:
+            pieces = draw(st.sets(st.integers(max(begin, position) + 1, end)))
+            runs += [(target, at) for at in sorted({*pieces, end})]
+        reach = max(reach, ahead[met][0] if met < len(ahead) else len(records))
+        cut = draw(st.integers(1, len(runs)))
+        blocks.append(block(number, draw(st.sampled_from("abc")), start, *runs[:cut]))
+        if cut < len(runs):
+            blocks.append(
+                Block(
+                    KEY, blocks[-1].generation, 1, start, blocks[-1].identity, SOURCE, TARGET,
+                    tuple(Run(*run) for run in runs[cut:]),
+                )
+            )  # fmt: skip
+    return draw(st.permutations(blocks)), records, draw(st.integers(0, reach))
+
+
+@given(histories())
+@settings(max_examples=400, deadline=None)
+def test_any_honest_history_gives_the_true_map(history: tuple[list[Block], list[int], int]) -> None:
+    blocks, records, end = history
+    offsets = map_of(*blocks)
+    assert [offsets.to_source(target) for target in range(end)] == records[:end]
+    position = offsets.source_position(end)
+    assert sum(record < position for record in records) == end
+
+
+def test_partitions_are_kept_apart() -> None:
+    other = KEY._replace(partition=4)
+    theirs = Block(other, Generation(1, "a"), 0, 0, Identity(7, 0, 0), SOURCE, TARGET, (Run(0, 50),))
+    ledger = Ledger(assembled([block(1, "a", 0, (0, 5)), theirs]))
+    assert ledger.map(KEY.flow, "orders", 3).runs == ((0, 5),)
+    assert ledger.map(KEY.flow, "mirror.orders", 4).runs == ((0, 50),)
+    assert ledger.remembered(KEY._replace(partition=9)) == (None, 0)
+    with pytest.raises(NoLedger, match="partition 9"):
+        ledger.map(KEY.flow, "orders", 9)
+
+
+# -- records ---------------------------------------------------------------------------------------------------
+
+
+def as_record(value: dict[str, Any] | None, key: str = "k") -> ControlRecord:
+    return ControlRecord(2, 40, 0, key, value)
+
+
+def test_a_block_survives_its_record() -> None:
+    sent = replace(block(4, "w1", 2**33, (2**33, 5), (2**33 + 7, 20)), number=3)
+    assert Block.from_record(as_record(json.loads(json.dumps(sent.to_json())))) == sent
+    assert sent.record_key == "onprem-to-cloud|orders|3|4.w1|3"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{}, {"schema": 2}, {"source_id": "x"}, {"runs": [[1]]}, {"runs": None}, {"producer_id": None}],
+    ids=str,
+)
+def test_a_record_of_another_kind_is_named(broken: dict[str, Any]) -> None:
+    value = {**block(1, "a", 0, (0, 0)).to_json(), **broken} if broken else {}
+    if broken.get("producer_id", "") is None:
+        del value["producer_id"]
+    with pytest.raises(ProtocolError, match="partition 2 offset 40"):
+        Block.from_record(as_record(value))
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+class Written:
+    """A writer that keeps what it is given until the test acknowledges it."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, dict[str, Any], int, Callable[[ClusterError | None, int], None]]] = []
+        self.answered = 0
+        self.later: list[Callable[[], None]] = []
+        self.answering = False
+        self.refuse: ClusterError | None = None
+
+    def put_nowait(self, topic: str, key: str, value: dict[str, Any], partition: int, on_done: Any) -> None:
+        assert topic == LEDGER
+        assert not self.answering, "the Kafka client must not be called from its own callback"
+        if self.refuse is not None:
+            raise self.refuse
+        self.records.append((key, value, partition, on_done))
+
+    @property
+    def under_way(self) -> int:
+        return len(self.records) - self.answered
+
+    def answer(self, error: ClusterError | None = None) -> None:
+        done = self.records[self.answered][3]
+        self.answered += 1
+        self.answering = True
+        done(error, -1 if error else self.answered)
+        self.answering = False
+        while self.later:
+            self.later.pop(0)()
+
+    def blocks(self) -> list[Block]:
+        """As compaction leaves them."""
+        newest = {key: value for key, value, _, _ in self.records}
+        return [Block.from_record(as_record(value, key)) for key, value in newest.items()]
+
+
+class Writing:
+    def __init__(self) -> None:
+        self.writer = Written()
+        self.durable: list[Run] = []
+        self.failures: list[ClusterError] = []
+        self.ledger = PartitionLedger(
+            self.writer,  # type: ignore[arg-type]
+            block(1, "a", 0),
+            self.durable.extend,
+            self.failures.append,
+            self.writer.later.append,
+        )
+
+
+def runs(first: int, count: int) -> list[Run]:
+    """Runs that do not continue each other."""
+    return [Run(10 * at, 11 * at) for at in range(first, first + count)]
+
+
+def test_one_record_is_under_way_at_a_time() -> None:
+    writing = Writing()
+    writing.ledger.append(runs(0, 1))
+    writing.ledger.append(runs(1, 2))
+    writing.ledger.append(runs(3, 1))
+    assert (writing.writer.under_way, writing.durable) == (1, [])
+    writing.writer.answer()
+    assert (writing.writer.under_way, writing.durable) == (1, runs(0, 1))
+    writing.writer.answer()
+    assert (writing.writer.under_way, writing.durable) == (0, runs(0, 4))
+    assert len(writing.writer.records) == 2
+    assert map_of(*writing.writer.blocks()).runs == tuple(runs(0, 4))
+
+
+def test_nothing_to_write() -> None:
+    writing = Writing()
+    writing.ledger.append([])
+    assert writing.writer.records == []
+
+
+@pytest.mark.parametrize("count", [BLOCK_RUNS - 1, BLOCK_RUNS, BLOCK_RUNS + 1, 3 * BLOCK_RUNS])
+def test_blocks_are_full_before_the_next_begins(count: int) -> None:
+    writing = Writing()
+    writing.ledger.append(runs(0, count))
+    while writing.writer.under_way:
+        writing.writer.answer()
+    sizes = {found.number: len(found.runs) for found in writing.writer.blocks()}
+    full, rest = divmod(count, BLOCK_RUNS)
+    assert sizes == {**dict.fromkeys(range(full), BLOCK_RUNS), **({full: rest} if rest else {})}
+    assert writing.durable == runs(0, count)
+    assert map_of(*writing.writer.blocks()).runs == tuple(runs(0, count))
+
+
+@given(st.lists(st.integers(0, 300) | st.none(), max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_nothing_is_lost_or_told_twice(script: list[int | None]) -> None:
+    """Appends of any size, acknowledgements (None) at any time. What is durable is in the ledger, in order."""
+    writing, appended = Writing(), 0
+    for step in script:
+        if step is None:
+            if writing.writer.under_way:
+                writing.writer.answer()
+        else:
+            writing.ledger.append(runs(appended, step))
+            appended += step
+        assert writing.writer.under_way <= 1
+        assert writing.durable == runs(0, len(writing.durable))
+        written = [run for found in sorted(writing.writer.blocks(), key=lambda b: b.number) for run in found.runs]
+        assert written[: len(writing.durable)] == writing.durable
+    while writing.writer.under_way:
+        writing.writer.answer()
+    assert writing.durable == runs(0, appended)
+
+
+def test_every_record_of_a_partition_goes_to_its_slot() -> None:
+    writing = Writing()
+    writing.ledger.append(runs(0, 600))
+    while writing.writer.under_way:
+        writing.writer.answer()
+    slots = {slot for _, _, slot, _ in writing.writer.records}
+    assert len(slots) == 1
+    assert slots <= set(range(SLOTS))
+
+
+def test_failure_is_told_once_and_nothing_more_is_written() -> None:
+    writing, error = Writing(), Unreachable("no acknowledgement")
+    writing.ledger.append(runs(0, 1))
+    writing.ledger.append(runs(1, 1))
+    writing.writer.answer(error)
+    writing.ledger.append(runs(2, 1))
+    assert (writing.failures, writing.durable) == ([error], [])
+    assert writing.writer.under_way == 0
+
+
+def test_a_writer_that_refuses_at_once() -> None:
+    writing = Writing()
+    writing.writer.refuse = Unreachable("queue full")
+    writing.ledger.append(runs(0, 1))
+    assert (writing.failures, writing.durable) == ([writing.writer.refuse], [])
+
+
+def test_runs_appended_between_acknowledgement_and_going_on() -> None:
+    """The fetching thread announces more while the acknowledgement is being handled: still one record at a time."""
+    writing = Writing()
+    writing.ledger.append(runs(0, 1))
+    writing.ledger.on_durable = lambda done: (writing.durable.extend(done), writing.ledger.append(runs(9, 1)))[0]
+    writing.writer.answer()
+    assert (writing.writer.under_way, writing.durable) == (1, runs(0, 1))
+
+
+def test_order_of_generations_is_by_number_not_by_text() -> None:
+    blocks = [block(number, "a", number, (number, 2 * number)) for number in range(1, 13)]
+    random.Random(1).shuffle(blocks)
+    assert assembled(blocks)[KEY][1] == 12

@@ -1,0 +1,260 @@
+"""Copy decisions of one partition: what may be sent when, and what every answer means."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from clusters.batches import header
+from clusters.wire import codes
+from clusters.wire.messages import ProducedPartition
+from replicator.batches import Sifted, sift
+from replicator.offsetmap import Run
+from replicator.partition import Identity, Outgoing, PartitionCopy, PartitionKey
+from replicator.states import LookAgain, Loud
+from tests.replicator.build import abort, answer, commit, data, transactional
+
+SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
+KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
+
+
+def copying(position: int = 0, acked: int = 0, depth: int = 5, base: int = 0, confirmed: int = 5) -> PartitionCopy:
+    return PartitionCopy(KEY, SOURCE, TARGET, Identity(7, 0, base), position, acked, depth, confirmed)
+
+
+def taken(copy: PartitionCopy, *batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[Run]:
+    return copy.accept(sift(answer(*batches), copy.position, aborted))
+
+
+def sent(copy: PartitionCopy) -> list[Outgoing]:
+    found = []
+    while (outgoing := copy.next_outgoing()) is not None:
+        found.append(outgoing)
+    return found
+
+
+def answered(copy: PartitionCopy, offset: int, error: int = codes.NONE, message: str = "") -> None:
+    copy.answered(ProducedPartition(TARGET, 0, error, offset, 0, message))
+
+
+def test_sequence_numbers_and_places() -> None:
+    copy = copying(position=100, acked=30, base=10)
+    assert taken(copy, data(100, 3), data(103, 2)) == []
+    outgoing = sent(copy)
+    heads = [header(b"".join(one.pieces)) for one in outgoing]
+    assert [(one.first, one.records, one.source_end) for one in outgoing] == [(30, 3, 103), (33, 2, 105)]
+    assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [(7, 0, 20), (7, 0, 23)]
+    assert all(head.base_offset == 0 for head in heads)
+
+
+def test_sequence_wraps() -> None:
+    copy = copying(acked=2**31 - 2)
+    taken(copy, data(0, 5), data(5, 1))
+    assert [header(b"".join(one.pieces)).base_sequence for one in sent(copy)] == [2**31 - 2, 3]
+
+
+def test_runs_stand_where_a_gap_is() -> None:
+    copy = copying()
+    runs = taken(copy, data(0, 3), commit(3, 1), data(4, 2), transactional(6, 2, 1), abort(8, 1), aborted=((1, 6),))
+    assert runs == [Run(3, 4), Run(5, 9)]
+    assert copy.position == 9
+    assert taken(copy, data(9)) == []
+    assert taken(copy, data(20)) == [Run(6, 20)]
+
+
+def test_a_gap_alone_is_announced() -> None:
+    copy = copying(position=10, acked=8)
+    assert taken(copy, commit(10, 1), commit(11, 2)) == [Run(8, 12)]
+    assert copy.copied_through == 12
+    assert taken(copy, data(12)) == []
+
+
+def test_an_empty_answer_changes_nothing() -> None:
+    copy = copying(position=10, acked=8)
+    copy.leader_epoch = 4
+    assert taken(copy) == []
+    assert (copy.position, copy.leader_epoch, copy.copied_through) == (10, 4, 10)
+
+
+def test_blocked_until_the_ledger_holds_the_run() -> None:
+    copy = copying()
+    first = taken(copy, data(0), commit(1, 1), data(2))
+    second = taken(copy, commit(3, 1), data(4))
+    assert [one.first for one in sent(copy)] == [0]
+    copy.durable(first)
+    assert [one.first for one in sent(copy)] == [1]
+    copy.durable(second)
+    assert [one.first for one in sent(copy)] == [2]
+
+
+def test_nothing_is_sent_before_the_generation_is_announced() -> None:
+    copy = copying(position=5, acked=5)
+    first = [Run(5, 5)]
+    copy.announce(first)
+    taken(copy, data(5), data(6))
+    assert sent(copy) == []
+    copy.durable(first)
+    assert len(sent(copy)) == 2
+
+
+def test_two_runs_at_one_place_must_both_be_durable() -> None:
+    copy = copying()
+    early, late = taken(copy, commit(0, 1)), taken(copy, commit(1, 1), data(2))
+    assert (early, late) == ([Run(0, 1)], [Run(0, 2)])
+    copy.durable(early)
+    assert sent(copy) == []
+    copy.durable(late)
+    assert [one.first for one in sent(copy)] == [0]
+
+
+def test_depth() -> None:
+    copy = copying(depth=1)
+    taken(copy, *(data(at) for at in range(9)))
+    assert len(sent(copy)) == 1
+    answered(copy, 0)
+    assert len(sent(copy)) == 5
+    answered(copy, 1)
+    assert len(sent(copy)) == 1
+
+
+def test_depth_that_stays_one() -> None:
+    copy = copying(depth=1, confirmed=1)
+    taken(copy, *(data(at) for at in range(3)))
+    for at in range(3):
+        assert [one.first for one in sent(copy)] == [at]
+        answered(copy, at)
+
+
+def test_progress_and_buffer() -> None:
+    copy = copying()
+    batches = [data(0, 3), data(3, 2), data(5, 4)]
+    taken(copy, *batches, commit(9, 1))
+    assert copy.buffered == sum(map(len, batches))
+    copy.durable([Run(9, 10)])
+    for at, (place, through) in enumerate(((0, 3), (3, 5), (5, 10))):
+        sent(copy)
+        answered(copy, place)
+        assert copy.copied_through == through, at
+    assert (copy.buffered, copy.acked, copy.idle, copy.trouble) == (0, 9, True, None)
+    assert copy.copied_bytes == sum(map(len, batches))
+
+
+@pytest.mark.parametrize("found", [0, 4, 6, 5000])
+def test_stored_elsewhere_is_duplicated(found: int) -> None:
+    copy = copying(position=5, acked=5)
+    taken(copy, data(5, 3), data(8))
+    sent(copy)
+    answered(copy, found)
+    assert isinstance(copy.trouble, Loud)
+    assert copy.trouble.state == "duplicated"
+    assert "5 to 7" in copy.trouble.error
+    assert str(found) in copy.trouble.error
+    assert copy.acked == 5
+
+
+JUDGED = {
+    codes.UNKNOWN_TOPIC_ID: "target_gone",
+    codes.INCONSISTENT_TOPIC_ID: "target_gone",
+    codes.MESSAGE_TOO_LARGE: "rejected",
+    codes.INVALID_TIMESTAMP: "rejected",
+    codes.INVALID_RECORD: "rejected",
+    18: "rejected",  # RECORD_LIST_TOO_LARGE: above segment.bytes; looking again would go on for ever
+    codes.TOPIC_AUTHORIZATION_FAILED: "unauthorised",
+    codes.CLUSTER_AUTHORIZATION_FAILED: "unauthorised",
+    **dict.fromkeys(codes.LOOK_AGAIN, None),
+    codes.CORRUPT_MESSAGE: None,
+    codes.OUT_OF_ORDER_SEQUENCE_NUMBER: None,
+    codes.DUPLICATE_SEQUENCE_NUMBER: None,
+    codes.UNKNOWN_PRODUCER_ID: None,
+    -1: None,
+    9999: None,
+}
+
+
+@pytest.mark.parametrize("code", JUDGED, ids=codes.name_of)
+def test_error_codes(code: int) -> None:
+    copy = copying(position=5, acked=5)
+    taken(copy, data(5, 3), data(8))
+    sent(copy)
+    answered(copy, -1, code, "because")
+    state = JUDGED[code]
+    if state is None:
+        assert isinstance(copy.trouble, LookAgain)
+    else:
+        assert isinstance(copy.trouble, Loud)
+        assert copy.trouble.state == state
+        assert copy.trouble.remedy
+    assert copy.acked == 5
+    assert next(iter(sent(copy)), None) is None
+
+
+def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
+    copy = copying()
+    taken(copy, *(data(at) for at in range(8)))
+    sent(copy)
+    copy.halt("handed over")
+    assert sent(copy) == []
+    for at in range(5):
+        assert not copy.idle
+        answered(copy, at)
+    assert (copy.idle, copy.acked, copy.trouble) == (True, 5, LookAgain("handed over"))
+
+
+def test_the_rest_of_a_failed_pipeline() -> None:
+    """One refused in the middle: what follows is out of order; only the first reason is kept."""
+    copy = copying()
+    taken(copy, *(data(at) for at in range(5)))
+    sent(copy)
+    answered(copy, 0)
+    answered(copy, -1, codes.CORRUPT_MESSAGE)
+    for _ in range(3):
+        answered(copy, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(copy.trouble, LookAgain)
+    assert "CORRUPT_MESSAGE" in copy.trouble.reason
+    assert (copy.acked, copy.idle) == (1, True)
+
+
+def test_loud_beats_looking_again_and_is_never_taken_back() -> None:
+    copy = copying()
+    taken(copy, *(data(at) for at in range(4)))
+    sent(copy)
+    answered(copy, -1, codes.NOT_LEADER_OR_FOLLOWER)
+    answered(copy, 77)
+    loud = copy.trouble
+    assert isinstance(loud, Loud)
+    answered(copy, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    copy.halt("handed over")
+    copy.connection_lost("cut")
+    assert copy.trouble is loud
+
+
+def test_connection_lost() -> None:
+    copy = copying()
+    taken(copy, data(0), data(1))
+    sent(copy)
+    copy.connection_lost("cut")
+    assert (copy.idle, copy.trouble) == (True, LookAgain("cut"))
+    assert sent(copy) == []
+
+
+def test_refused_batch_is_loud_but_what_stands_before_it_is_known() -> None:
+    copy = copying()
+    runs = taken(copy, data(0, 2), data(2, offsets=(0, 2)))
+    assert runs == []
+    assert isinstance(copy.trouble, Loud)
+    assert copy.trouble.state == "unsupported"
+    assert "offset 2" in copy.trouble.error
+    assert copy.position == 2
+
+
+def test_what_stands_before_a_refused_batch_is_still_copied() -> None:
+    copy = copying()
+    taken(copy, data(0, 2), data(2, offsets=(0, 2)))
+    assert [one.first for one in sent(copy)] == [0]
+
+
+def test_position_given_by_sifted_counts() -> None:
+    copy = copying()
+    assert copy.accept(Sifted([], 7, 2)) == [Run(0, 7)]
+    assert (copy.position, copy.leader_epoch) == (7, 2)

@@ -1,0 +1,257 @@
+"""Where copying goes on: one case for every rule of the research page on sequence numbers, §4 and §6."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from clusters.batches import simple_batch
+from clusters.fake import FakeCluster
+from clusters.flows import FlowRecord
+from clusters.settings import ConnectionSettings
+from replicator import look as look_module
+from replicator import takeover
+from replicator.batches import Batch
+from replicator.ledger import Ledger
+from replicator.look import SETTLE_S, Address, Led, Stillness
+from replicator.offsetmap import OffsetMap
+from replicator.partition import Identity, PartitionKey
+from replicator.resume import MARGIN_MS, PIPELINE, Remembered, Resume, Seen, resume
+from replicator.states import LookAgain, Loud
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+NOW = 1_790_000_000_000
+DAY = 86_400_000
+SOURCE, TARGET, OTHER = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
+US = Identity(7, 0, 0)
+
+
+def tail(base: int, end: int, producer: int = 7, epoch: int = 0, sequence: int | None = None) -> Batch:
+    sequence = base if sequence is None else sequence
+    return Batch(base, end, 0, 0, NOW, producer, epoch, sequence, end - base, memoryview(b""))
+
+
+def known(*runs: tuple[int, int], identity: Identity = US) -> Remembered:
+    return Remembered(OffsetMap.of(runs or [(0, 0)]), identity, SOURCE, TARGET)
+
+
+YOUNG = (0, 99, NOW)
+SEEN: dict[str, Any] = {
+    "source_id": SOURCE,
+    "source_start": 0,
+    "source_end": 500,
+    "target_id": TARGET,
+    "target_start": 0,
+    "target_end": 100,
+    "tail": tail(90, 100),
+    "producer": YOUNG,
+    "now": NOW,
+    "expiration": DAY,
+    "settled": False,
+}
+EMPTY: dict[str, Any] = {"target_end": 0, "tail": None, "producer": None}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the ledger remembers and what differs from an ordinary look → what is decided.
+
+    expected: (position, depth, depth confirmed), a loud state, or LookAgain.
+    """
+
+    name: str
+    expected: tuple[int, int, int] | str | type[LookAgain]
+    remembered: Remembered | None = field(default_factory=known)
+    seen: dict[str, Any] = field(default_factory=dict)
+    start: str = "earliest"
+    says: str = ""
+
+
+OLD = {"producer": (0, 99, NOW - DAY)}
+CASES = [
+    # §6 (1), nobody has copied it yet
+    Case("first time", (0, 1, PIPELINE), None, EMPTY),
+    Case("first time, a source that begins later", (40, 1, PIPELINE), None, EMPTY | {"source_start": 40}),
+    Case("first time, from the end", (500, 1, PIPELINE), None, EMPTY, start="latest"),
+    Case("first time, into a partition whose records were deleted", (0, 1, PIPELINE), None,
+         EMPTY | {"target_start": 30, "target_end": 30}),
+    Case("first time, but there are records", "target_foreign_write", None, {"producer": None}, says="0 to 99"),
+    # §4 R1, R4: young, state present: resume at the log end, pipelined
+    Case("young", (100, PIPELINE, PIPELINE)),
+    Case("young, behind a gap", (111, PIPELINE, PIPELINE), known((0, 0), (90, 101))),
+    Case("young, a gap announced and not reached", (100, PIPELINE, PIPELINE), known((0, 0), (150, 170))),
+    Case("young, a gap announced and reached", (120, PIPELINE, PIPELINE), known((0, 0), (100, 120))),
+    Case("young, just", (100, PIPELINE, PIPELINE), seen={"producer": (0, 99, NOW - DAY + MARGIN_MS + 1)}),
+    Case("no longer young", LookAgain, seen={"producer": (0, 99, NOW - DAY + MARGIN_MS)}),
+    Case("young by a longer expiration", (100, PIPELINE, PIPELINE),
+         seen={"producer": (0, 99, NOW - 20 * DAY), "expiration": 24 * DAY}),
+    Case("young with all records deleted: the state decides", (100, PIPELINE, PIPELINE),
+         seen={"target_start": 100, "tail": None}),
+    Case("young, a base", (500, PIPELINE, PIPELINE), known((70, 470), identity=Identity(7, 0, 70)),
+         {"tail": tail(90, 100, sequence=20), "producer": (0, 29, NOW)}),
+    Case("young, sequence wrapped", (2**31 + 60, PIPELINE, PIPELINE), known(),
+         {"target_end": 2**31 + 60, "source_end": 2**31 + 90, "tail": tail(2**31 - 10, 2**31 + 60, sequence=2**31 - 10),
+          "producer": (0, 59, NOW)}),
+    # §6 (1): the state is ahead of the log end: not replicated yet
+    Case("state ahead", LookAgain, seen={"producer": (0, 109, NOW)}, says="10 records"),
+    Case("state ahead over the wrap", LookAgain, known(),
+         {"target_end": 2**31 - 5, "source_end": 2**31, "tail": tail(2**31 - 9, 2**31 - 5), "producer": (0, 4, NOW)},
+         says="10 records"),
+    Case("state behind the log end", "duplicated", seen={"producer": (0, 89, NOW)}, says="sequence 89"),
+    # §4 R5: old or no state: wait until nothing can be under way, then depth 1
+    Case("old", LookAgain, seen=OLD, says="forgotten"),
+    Case("old, settled", (100, 1, 1), seen=OLD | {"settled": True}),
+    Case("no state", LookAgain, seen={"producer": None}, says="forgotten"),
+    Case("no state, settled", (100, 1, 1), seen={"producer": None, "settled": True}),
+    Case("no state, all records deleted", LookAgain, seen={"producer": None, "target_start": 100, "tail": None}),
+    Case("no state, all records deleted, settled", (100, 1, 1),
+         seen={"producer": None, "target_start": 100, "tail": None, "settled": True}),
+    Case("announced, nothing written yet", (0, 1, PIPELINE), known(), EMPTY),
+    Case("announced from the end, nothing written yet", (480, 1, PIPELINE), known((0, 480)), EMPTY, start="latest"),
+    # §0 (3): the tail's header against the formula
+    Case("tail by somebody else", "target_foreign_write", seen={"tail": tail(90, 100, producer=8)}, says="producer 8"),
+    Case("tail without a producer", "target_foreign_write", seen={"tail": tail(90, 100, producer=-1, epoch=-1)}),
+    Case("tail of another generation of content", "target_foreign_write", seen={"tail": tail(90, 100, epoch=1)}),
+    Case("tail with another sequence", "duplicated", seen={"tail": tail(95, 100, sequence=90)}, says="95 to 99"),
+    Case("the silent case of §1", "duplicated", known(),
+         {"target_end": 35, "tail": tail(30, 35, sequence=20), "producer": None, "settled": True}),
+    # topic ids
+    Case("target created again", "target_gone", seen={"target_id": OTHER}, says=str(OTHER)),
+    Case("source created again", "source_recreated", seen={"source_id": OTHER}, says=str(OTHER)),
+    # the source's log
+    Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
+    Case("not expired yet", (100, PIPELINE, PIPELINE), seen={"source_start": 100}),
+    Case("all copied", (100, PIPELINE, PIPELINE), seen={"source_end": 100}),
+    Case("shorter than what is copied", LookAgain, seen={"source_end": 99}),
+    Case("shorter for good", "source_truncated", seen={"source_end": 99, "settled": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_resume(case: Case) -> None:
+    seen = Seen(**(SEEN | case.seen))
+    decided = resume(case.remembered, seen, 7, case.start)
+    if isinstance(case.expected, str):
+        assert isinstance(decided, Loud), decided
+        assert decided.state == case.expected
+        assert decided.remedy
+        assert case.says in decided.error
+    elif isinstance(case.expected, tuple):
+        assert isinstance(decided, Resume), decided
+        assert (decided.position, decided.depth, decided.depth_confirmed) == case.expected
+        assert decided.target_end == seen.target_end
+        base = seen.target_end if case.remembered is None else case.remembered.identity.base
+        assert decided.identity == Identity(7, 0, base)
+    else:
+        assert isinstance(decided, LookAgain), decided
+        assert case.says in decided.reason
+
+
+def test_the_ledger_s_producer_id_counts_not_the_flow_s() -> None:
+    decided = resume(known(), Seen(**SEEN), 4711, "earliest")
+    assert isinstance(decided, Resume)
+    assert decided.identity.producer_id == 7
+
+
+# -- stillness -------------------------------------------------------------------------------------------------
+
+KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
+
+
+def test_stillness() -> None:
+    still = Stillness()
+    assert not still.settled(KEY, (9, 5), 0.0)
+    assert not still.settled(KEY, (9, 5), SETTLE_S - 1)
+    assert still.settled(KEY, (9, 5), SETTLE_S)
+    assert not still.settled(KEY, (9, 6), SETTLE_S + 1)
+    assert not still.settled(KEY, (9, 6), SETTLE_S + 2)
+
+
+# -- taking over -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Clusters:
+    """The target's log end and the ledger as they change between two questions of one takeover.
+
+    While we look, a worker that was believed dead announces a gap and lands the ten records behind it.
+    """
+
+    asked: list[str] = field(default_factory=list)
+    landed: bool = False
+
+    def ledger(self, *_: Any, **__: Any) -> Ledger:
+        self.asked.append("ledger")
+        runs = [(0, 0), (100, 111)] if self.landed else [(0, 0)]
+        return Ledger({KEY: (known(*runs), 1)})
+
+    def look(self, keys: Iterable[PartitionKey], *_: Any) -> dict[PartitionKey, tuple[Seen, Led, Led]]:
+        self.asked.append("logs")
+        self.landed = True
+        seen = Seen(**SEEN | {"target_end": 110, "tail": tail(100, 110), "producer": (0, 109, NOW)})
+        here, there = (Led(topic, Address("127.0.0.1", 1), 0, 0) for topic in (SOURCE, TARGET))
+        return dict.fromkeys(keys, (seen, here, there))
+
+
+def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger that counts is read after the log's end: then it holds everything that stands below that end."""
+    clusters = Clusters()
+    replaced: dict[str, Callable[..., Any]] = {"read_ledger": clusters.ledger, "look": clusters.look}
+    for name, function in replaced.items():
+        monkeypatch.setattr(takeover, name, function)
+    flow = PlanFlow(
+        id=KEY.flow,
+        source="onprem",
+        target="cloud",
+        topics=TopicSelection(include=(Selector("literal", "orders"),)),
+    )
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
+    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1")[KEY]
+    assert isinstance(taken, takeover.Taken)
+    assert (taken.resume.position, taken.resume.target_end) == (121, 110)
+
+
+# -- looking ---------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Stands in for the `time` module of `replicator.look`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return NOW / 1000
+
+
+def test_a_busy_source_does_not_keep_an_old_partition_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker forgot our sequence numbers (a backfill of old data). The source never stands still."""
+    clock = Clock()
+    source, target = (FakeCluster(alias, clock=lambda: NOW) for alias in ("onprem", "cloud"))
+    fakes = {"onprem": source, "cloud": target}
+    monkeypatch.setattr(look_module, "connect", lambda settings, _address=None: fakes[settings.alias].wire())
+    monkeypatch.setattr(look_module, "time", clock)
+    source_id, target_id = (cluster.create_topic("orders", 1).topic_id for cluster in (source, target))
+    us = target.issue_producer_id()
+    old = simple_batch([b"v"] * 10, timestamp=NOW - 3 * DAY, producer_id=us, epoch=0, base_sequence=0)
+    assert target.append("orders", 0, old)[:2] == (0, 0)
+    target.expire_producers()
+    remembered = Remembered(OffsetMap.of([(0, 0)]), Identity(us, 0, 0), source_id, target_id)
+    stillness, decided = Stillness(), []
+    source.produce("orders", 0, [b"v"] * 10)
+    for _ in range(5):
+        source.produce("orders", 0, [b"more"])
+        looked = look_module.look([KEY], source.settings, target.settings, {KEY: us}, DAY, stillness)[KEY]
+        assert isinstance(looked, tuple), looked
+        decided.append(type(resume(remembered, looked[0], us, "earliest")))
+        clock.now += SETTLE_S / 3
+    assert decided == [LookAgain, LookAgain, LookAgain, Resume, Resume]

@@ -140,7 +140,8 @@ def _loops(topology: Topology) -> frozenset[str]:
         return frozenset()  # acyclic: networkx stays unloaded, which halves the time of a small lint
     import networkx
 
-    graph: networkx.DiGraph[str] = networkx.DiGraph(pairs)
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    graph.add_edges_from(sorted(pairs))  # not DiGraph(pairs): that constructor imports pandas where it is installed
     return frozenset(alias for part in networkx.strongly_connected_components(graph) if len(part) > 1 for alias in part)
 
 

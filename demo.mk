@@ -2,11 +2,11 @@
 
 .PHONY: demo up down
 
-demo: env jars
+demo: env jars ## a whole migration on real clusters, with proof; FAULT=worker kills a worker meanwhile
 	.venv/bin/python -m lab.demo run --fault "$(FAULT)"
 
-up: env jars
+up: env jars ## clusters, applications, workers and Airflow, left running
 	.venv/bin/python -m lab.demo up
 
-down:
+down: ## end what make up started
 	.venv/bin/python -m lab.demo down

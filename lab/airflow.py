@@ -31,6 +31,7 @@ from lab.sessions import end
 
 ROOT = Path(__file__).resolve().parent.parent
 USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
+START_S = 300.0  # twenty seconds on two idle cores
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 
@@ -47,7 +48,7 @@ class Airflow:
     components: dict[str, Process]
 
 
-def up(directory: Path, *, topologies: Path, state: Path, timeout: float = 180.0) -> Airflow:
+def up(directory: Path, *, topologies: Path, state: Path, timeout: float = START_S) -> Airflow:
     """Start Airflow in `directory`, or find it running there; returns when all components are healthy.
 
     `topologies` is the folder the DAGs are made from; `state` is where frozen plans, Spark applications
@@ -80,7 +81,7 @@ def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
     return Airflow(directory, f"http://127.0.0.1:{port}", components)
 
 
-def wait_healthy(airflow: Airflow, *, timeout: float = 180.0) -> Airflow:
+def wait_healthy(airflow: Airflow, *, timeout: float = START_S) -> Airflow:
     """Wait until every component reports healthy. Raises AirflowFailed with the log of the culprit."""
     deadline = time.monotonic() + timeout
     while set((states := health(airflow)).values()) != {"healthy"}:
@@ -99,8 +100,9 @@ def health(airflow: Airflow) -> dict[str, str]:
     """State by component as `/api/v2/monitor/health` reports it ("unreachable" while nothing answers)."""
     names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
     try:
-        with urllib.request.urlopen(f"{airflow.url}/api/v2/monitor/health", timeout=5) as answer:  # noqa: S310
-            report = json.load(answer)
+        # The first request to the tasks' own interface builds it, which takes seconds: better here than in a task.
+        _open(f"{airflow.url}/execution/health", 60)
+        report = json.loads(_open(f"{airflow.url}/api/v2/monitor/health", 30))
     except (urllib.error.URLError, OSError, ValueError):
         return dict.fromkeys(names, "unreachable")
     return {name: (report.get(name) or {}).get("status") or "starting" for name in names}
@@ -142,12 +144,14 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         web + "PORT": str(port),
         web + "BASE_URL": f"http://127.0.0.1:{port}",
         web + "WORKERS": "1",
-        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(directory / "jwt.secret"),
+        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(directory / "jwt.secret", 64),
         web + "SECRET_KEY": _secret(directory / "session.secret"),
         core + "FERNET_KEY": _secret(directory / "fernet.secret"),
         wait + "REFRESH_INTERVAL": "15",
         wait + "MIN_FILE_PROCESS_INTERVAL": "30",
         wait + "PARSING_PROCESSES": "1",
+        # A busy machine answers late; the default of 5 s fails tasks that did nothing wrong.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "PYTHONPATH": str(ROOT),
@@ -159,6 +163,12 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW__")}
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")])
     return {**inherited, **settings, "PATH": path}
+
+
+def _open(url: str, timeout: float) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback needs no proxy
+    with opener.open(url, timeout=timeout) as answer:
+        return bytes(answer.read())
 
 
 def _argv(name: str, port: int) -> list[str]:
@@ -217,9 +227,9 @@ def _record(directory: Path, port: int, components: Mapping[str, Process]) -> No
     path.with_suffix(".new").replace(path)
 
 
-def _secret(path: Path) -> str:
+def _secret(path: Path, length: int = 32) -> str:
     if not path.exists():
-        _write_private(path, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode())
+        _write_private(path, base64.urlsafe_b64encode(secrets.token_bytes(length)).decode())
     return path.read_text()
 
 

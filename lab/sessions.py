@@ -35,13 +35,15 @@ def members(leader: Process) -> list[Process]:
     return found
 
 
-def end(leaders: Iterable[Process], *, grace: float = 12.0) -> list[Process]:
+def end(leaders: Iterable[Process], *, grace: float = 12.0, only_leaders: bool = False) -> list[Process]:
     """End sessions together: SIGTERM to every member, `grace` seconds to comply, then SIGKILL.
 
+    `only_leaders`: SIGTERM goes to the leaders, which end what they started; SIGKILL still goes to everybody.
     Returns the processes that had to be killed. Nothing running is fine.
     """
     leaders = list(leaders)
-    _signal((p for leader in leaders for p in members(leader)), signal.SIGTERM)
+    told = [p for leader in leaders for p in members(leader) if p == leader or not only_leaders]
+    _signal(told, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while (left := [p for leader in leaders for p in members(leader)]) and time.monotonic() < deadline:
         _reap(leaders)

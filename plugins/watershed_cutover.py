@@ -122,7 +122,10 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     def execute(self, context: Any) -> None:
         if self.rehearsal is True:
             self.rehearse(self.row.does, self.row.undo)
-            return
+        else:
+            self.drive_or_ask(context)
+
+    def drive_or_ask(self, context: Any) -> None:
         try:
             self.drive(context)
         except ApprovalNeeded as needed:
@@ -131,7 +134,7 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
             super().execute(context)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
-        self.execute(context)
+        self.drive_or_ask(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         from cutover.observations import ApprovalSeen

@@ -65,13 +65,20 @@ class ApplyPlanOperator(BaseOperator):
 
     def execute(self, context: Any) -> None:
         from clusters.errors import ClusterError
-        from replicator.apply import apply
+        from clusters.settings import connection_settings
+        from replicator.apply import apply_plan
+        from replicator.errors import ReplicatorError
 
+        plan = frozen_plan(self.plan).read()
         try:
-            for change in apply(frozen_plan(self.plan).read()):
-                self.log.info("%s", change)
-        except ClusterError as problem:
+            changes = apply_plan(
+                plan,
+                lambda alias: connection_settings(plan.cluster(alias)),
+                lambda change: self.log.info("%s: %s %s", change.cluster, change.what, change.name),
+            )
+        except (ClusterError, ReplicatorError) as problem:
             raise AirflowException(str(problem)) from None
+        self.log.info("%d changes", len(changes))
 
 
 class StartFleetsOperator(BaseOperator):

@@ -74,13 +74,15 @@ class Detached:
             return "(no log)"
 
     def end(self, grace: float = 20.0) -> None:
-        """SIGTERM to its session, SIGKILL after `grace` seconds; nothing to end is fine."""
+        """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine."""
         pid = self.pid()
         if pid is None or not self.alive():
             return
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+        for send, number, patience in ((os.kill, signal.SIGTERM, grace), (os.killpg, signal.SIGKILL, 5.0)):
+            if not self.alive():
+                return
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, number)
+                send(pid, number)
             deadline = time.monotonic() + patience
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.1)

@@ -134,10 +134,11 @@ def run_step(
     from cutover.errors import CutoverError
 
     def say(event: Event) -> None:
-        log.info("%s: %s", event.kind, event.text)
+        if event.kind != "skipped" or event.step == order.step:  # earlier steps are told by their own tasks
+            log.info("%s: %s", event.kind, event.text)
 
     def prove(wanted: Prove) -> ProofSeen:
-        return proof_in(folder, wanted)
+        return proof_in(folder, wanted, order.plan)
 
     try:
         return order.migration(prove=prove, approve=approve, say=say, sleep=sleep).run_step(order.step)
@@ -153,7 +154,8 @@ def roll_back(order: Order, log: Any) -> Result:
     """
     from cutover.consumers_first import Result
     from cutover.journal import outcome_of
-    from cutover.observations import ApprovalSeen, ProofSeen
+    from cutover.observations import ApprovalSeen
+    from cutover.proofs import failed_proof
 
     why = "the task of this step failed or was ended"
     if not order.plan or order.plan == "None":
@@ -166,7 +168,7 @@ def roll_back(order: Order, log: Any) -> Result:
 
     migration = order.migration(
         say=say,
-        prove=lambda wanted: ProofSeen(0, verdict="error", unproven=-1, message=why),
+        prove=lambda wanted: failed_proof(why),
         approve=lambda wanted: ApprovalSeen(0, granted=False, by="nobody", note=why),
     )
     migration.world = GivenUp(migration.world, at, why)
@@ -192,7 +194,7 @@ class GivenUp:
         return Failed(0, self._why, transient=False)
 
 
-def proof_in(folder: Path, wanted: Prove) -> ProofSeen:
+def proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:
     """The verdict of the newest attempt in the task's folder. Raises ProofNeeded while there is none."""
     from cutover.proofs import read_summary
 
@@ -205,7 +207,7 @@ def proof_in(folder: Path, wanted: Prove) -> ProofSeen:
         (last.folder / "collected").touch()
         if len(tried) < PROOF_ATTEMPTS:
             raise ProofNeeded(wanted)
-    return read_summary(last.folder / "summary.json")
+    return read_summary(last.folder / "summary.json", plan_hash)
 
 
 def proof_arguments(wanted: Prove) -> list[str]:

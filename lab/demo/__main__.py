@@ -33,10 +33,12 @@ def main() -> int:
     parser.add_argument("verb", choices=["run", "up", "down"])
     parser.add_argument("--dir", type=Path, default=Path(".watershed/demo"))
     parser.add_argument("--fault", choices=["worker", ""], default="", help="kill -9 a worker in mid-copy")
+    parser.add_argument("--records", type=int, default=2_000_000, help="written before anything moves")
     options = parser.parse_args()
     stage = Stage(options.dir.resolve())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
         with _alone(stage):
             if options.verb == "down":
@@ -47,7 +49,9 @@ def main() -> int:
             if _kept(stage).exists():
                 print(f"error: `make up` is in effect in {stage.directory}; end it first: make down", file=sys.stderr)
                 return 2
-            return _keep(stage) if options.verb == "up" else _run(stage, options.fault == "worker")
+            if options.verb == "up":
+                return _keep(stage, options.records)
+            return _run(stage, options.records, options.fault == "worker")
     except (LabError, AirflowFailed, AirflowAnswered) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
@@ -56,11 +60,11 @@ def main() -> int:
         return 130
 
 
-def _run(stage: Stage, fault: bool) -> int:
+def _run(stage: Stage, records: int, fault: bool) -> int:
     say = _clock()
     began = time.monotonic()
     with _ended(stage, say):
-        _lab, client = _begin(stage, say, fault)
+        _lab, client = _begin(stage, say, records, fault)
         states = {REPLICATE: "success"}
         say(f"{MIGRATE} is triggered; applications go on writing and reading")
         states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, approve=True)
@@ -76,10 +80,10 @@ def _run(stage: Stage, fault: bool) -> int:
     return 0 if result.good else 1
 
 
-def _keep(stage: Stage) -> int:
+def _keep(stage: Stage, records: int) -> int:
     say = _clock()
     try:
-        lab, client = _begin(stage, say, fault=False)
+        lab, client = _begin(stage, say, records, fault=False)
     except BaseException:
         with _ended(stage, say):
             raise
@@ -88,7 +92,7 @@ def _keep(stage: Stage) -> int:
     return 0
 
 
-def _begin(stage: Stage, say: Callable[[str], None], fault: bool) -> tuple[Lab, Client]:
+def _begin(stage: Stage, say: Callable[[str], None], records: int, fault: bool) -> tuple[Lab, Client]:
     """Everything up to running flows; things that do not need each other start together."""
     stages.end(stage)
     stages.clear(stage)
@@ -99,8 +103,8 @@ def _begin(stage: Stage, say: Callable[[str], None], fault: bool) -> tuple[Lab, 
         say(", ".join(f"{c.alias} at {c.bootstrap}" for c in lab.clusters.values()))
         stages.start_applications(stage, lab, ports)
         say(f"producers and consumers run at {SOURCE}: {', '.join(stages.APPLICATIONS)}")
-        count = stages.preload(stage, lab)
-        say(f"{count:,} records preloaded into {len(stages.TOPICS)} topics of {stages.PARTITIONS} partitions")
+        stages.preload(stage, lab, records)
+        say(f"{records:,} records preloaded into {len(stages.TOPICS)} topics of {stages.PARTITIONS} partitions")
         running = airflow.wait_healthy(web.result())
     client = Client(running.url)
     client.wait_for_dag(REPLICATE)

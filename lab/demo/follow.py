@@ -19,16 +19,15 @@ def follow(
     say: Say,
     *,
     answer: Callable[[Question], str | None] = lambda question: None,
-    look: Callable[[list[Task]], None] = lambda tasks: None,
-    interval: float = 0.7,
+    interval: float = 1.0,
 ) -> str:
-    """Returns the run's final state. `answer` gives `Approve`, `Reject` or None; `look` sees every poll."""
+    """Returns the run's final state. `answer` gives `Approve`, `Reject` or None (no answer)."""
     told: dict[tuple[str, int], str] = {}
     asked: set[tuple[str, int]] = set()
     while True:
-        state = client.run_state(dag, run)
         tasks = client.tasks(dag, run)
-        look(tasks)
+        over = all(task.state in OVER for task in tasks)
+        state = client.run_state(dag, run) if over else ""
         for task in tasks:
             key = task.name, task.map_index
             if task.state is None or told.get(key) == task.state:

@@ -27,18 +27,18 @@ GRACE_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the demonstration and what is in it before anything moves."""
+    """A topic of the demonstration. share: of the records that are there before anything moves."""
 
     name: str
-    records: int
+    share: float
     compression: str = "none"
     transactional: bool = False
 
 
 TOPICS = (
-    Topic("orders.created", 1_000_000, compression="lz4"),
-    Topic("orders.paid", 500_000, transactional=True),
-    Topic("orders.shipped", 500_000),
+    Topic("orders.created", 0.5, compression="lz4"),
+    Topic("orders.paid", 0.25, transactional=True),
+    Topic("orders.shipped", 0.25),
 )
 # application -> module and arguments; what they write and read goes on throughout
 APPLICATIONS: Mapping[str, tuple[str, ...]] = {
@@ -125,9 +125,10 @@ def start_applications(stage: Stage, lab: Lab, ports: Mapping[str, int]) -> None
         list(pool.map(start, APPLICATIONS))
 
 
-def preload(stage: Stage, lab: Lab) -> int:
-    """Fill the topics, one loader a topic; returns the number of records. Raises LabError."""
-    loaders = [subprocess.Popen(_loader(stage, lab, topic), stdout=subprocess.DEVNULL) for topic in TOPICS]
+def preload(stage: Stage, lab: Lab, records: int) -> None:
+    """Write this many records into the topics, one loader a topic. Raises LabError."""
+    commands = [_loader(stage, lab, topic, int(records * topic.share)) for topic in TOPICS]
+    loaders = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     try:
         for topic, loader in zip(TOPICS, loaders, strict=True):
             if loader.wait() != 0:
@@ -136,14 +137,13 @@ def preload(stage: Stage, lab: Lab) -> int:
         for loader in loaders:
             loader.kill()
             loader.wait()
-    return sum(topic.records for topic in TOPICS)
 
 
 def end(stage: Stage) -> None:
     """End everything below the directory: fleets, Airflow, applications, clusters. Nothing there is fine."""
 
     def the_rest() -> None:
-        sessions.end(programs(stage), grace=GRACE_S)
+        sessions.end(programs(stage), grace=GRACE_S, only_leaders=True)
         airflow.down(stage.airflow, grace=GRACE_S)
 
     with ThreadPoolExecutor() as pool:
@@ -164,9 +164,9 @@ def _programs(records: Iterable[Path]) -> Iterable[Process]:
         yield Process(known["pid"], known["started"])
 
 
-def _loader(stage: Stage, lab: Lab, topic: Topic) -> list[str]:
+def _loader(stage: Stage, lab: Lab, topic: Topic, records: int) -> list[str]:
     source = lab.cluster(SOURCE)
     argv = [sys.executable, "-m", "lab.load", "--name", "history", "--topic", topic.name]
-    argv += ["--directory", str(stage.applications / f"history-{topic.name}"), "--records", str(topic.records)]
+    argv += ["--directory", str(stage.applications / f"history-{topic.name}"), "--records", str(records)]
     argv += ["--cluster", SOURCE, "--bootstrap", source.bootstrap, "--compression", topic.compression]
     return argv + (["--transactional-id", f"history-{topic.name}"] if topic.transactional else [])

@@ -1,0 +1,138 @@
+"""The steps of replicate__: frozen plans, fleets, and what counts as running."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from clusters.status import PartitionStatus
+from plugins import watershed_flows
+from plugins.watershed_flows import (
+    Fleet,
+    FlowsRunning,
+    FlowsRunningOperator,
+    FreezePlanOperator,
+    StartFleetsOperator,
+    dead_fleets,
+    fleets_of,
+    judge,
+)
+from plugins.watershed_process import Detached
+from plugins.watershed_state import freeze, frozen_plan
+from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
+
+PROGRAM = "tests.airflow.programs.proof"
+CONTEXT: Any = {"ti": SimpleNamespace(dag_id="replicate__x", run_id="r", task_id="t", map_index=-1)}
+WANTED = {"a-to-b": {("orders", 0), ("orders", 1)}}
+
+
+@pytest.fixture
+def file(tmp_path: Path, state: Path) -> Path:
+    path = tmp_path / "orders.yaml"
+    path.write_text(TOPOLOGY.replace("NAME", "orders") + MIGRATION)
+    return path
+
+
+def status(partition: int, state: str = "running", **more: Any) -> PartitionStatus:
+    return PartitionStatus("a-to-b", "orders", "orders", partition, state, lag_records=5, **more)
+
+
+def view(*reports: PartitionStatus) -> dict[str, PartitionStatus]:
+    return {report.key: report for report in reports}
+
+
+def test_frozen_plan_is_not_reached_by_later_edits(file: Path) -> None:
+    frozen = freeze(file)
+    file.write_text(file.read_text().replace("orders.*", "orders*"))
+    assert frozen_plan(frozen.hash).read().flow("onprem-to-cloud").selects("orders.created")
+    assert freeze(frozen.topology).hash == frozen.hash
+    assert freeze(file).hash != frozen.hash
+
+
+def test_unknown_plan_says_what_to_do(state: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="clear the task that compiles it"):
+        frozen_plan("sha256:1")
+
+
+def test_compile_refuses_another_hash_than_reviewed(file: Path) -> None:
+    with pytest.raises(AirflowFailException, match="has changed since it was reviewed"):
+        FreezePlanOperator(task_id="c", path=str(file), expected="sha256:1").execute(CONTEXT)
+
+
+def test_compile_reports_a_broken_file_without_traceback(file: Path) -> None:
+    file.write_text("a: [")
+    with pytest.raises(AirflowFailException, match=r"orders\.yaml"):
+        FreezePlanOperator(task_id="c", path=str(file)).execute(CONTEXT)
+
+
+def test_one_fleet_a_target_that_a_running_flow_writes_to(file: Path) -> None:
+    plan = freeze(file).read()
+    assert [(fleet.target, fleet.spark) for fleet in fleets_of(plan)] == [("cloud", True)]
+    processes = replace(plan, flows=tuple(replace(flow, engine="process") for flow in plan.flows))
+    module, arguments = fleets_of(processes)[0].program(file, 2, file.parent)
+    assert (module, arguments[0]) == ("cli.main", "worker")
+
+
+def test_fleet_is_started_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(self: Fleet, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
+        return PROGRAM, ["--out", str(folder), "--verdict", "proven", "--seconds", "60"]
+
+    monkeypatch.setattr(Fleet, "program", program)
+    task = StartFleetsOperator(task_id="s", plan=freeze(file).hash)
+    [folder] = task.execute(CONTEXT)
+    pid = Detached(Path(folder)).pid()
+    assert task.execute(CONTEXT) == [folder]
+    assert Detached(Path(folder)).pid() == pid
+    assert dead_fleets([folder]) == ""
+    Detached(Path(folder)).end()
+    assert "has ended" in dead_fleets([folder])
+
+
+def test_all_partitions_served_is_done() -> None:
+    found = judge(WANTED, view(status(0), status(1, "catching_up")))
+    assert (found.done, found.problem) == (True, "")
+    assert found.text == "a-to-b: 2 of 2 partitions served, lag 10 records"
+
+
+@pytest.mark.parametrize("reports", [(), (status(0),), (status(0), status(1, "starting"))])
+def test_less_is_not(reports: tuple[PartitionStatus, ...]) -> None:
+    assert not judge(WANTED, view(*reports)).done
+
+
+def test_loud_partition_is_a_problem_with_its_remedy() -> None:
+    loud = status(1, "source_expired", error="offsets 3 to 9 are gone", remedy="accept the gap")
+    found = judge(WANTED, view(status(0), loud))
+    assert found.problem == "a-to-b orders-1: source_expired: offsets 3 to 9 are gone accept the gap"
+
+
+def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier fleet left `running` behind; the trigger waits until somebody reports again."""
+    looks = [view(status(0, at_ms=1), status(1, at_ms=1))] * 2 + [view(status(0, at_ms=2), status(1, at_ms=2))]
+    monkeypatch.setattr(watershed_flows, "expected_partitions", lambda plan: WANTED)
+    monkeypatch.setattr(watershed_flows, "look", lambda plan: looks.pop(0))
+
+    async def first() -> Any:
+        return await anext(FlowsRunning(freeze(file).hash, [], poll_seconds=0.01).run())
+
+    event = asyncio.run(first()).payload
+    assert looks == []
+    task = FlowsRunningOperator(task_id="w", plan="", fleets=[])
+    task.check(CONTEXT, event)
+
+
+def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watershed_flows, "expected_partitions", lambda plan: WANTED)
+    monkeypatch.setattr(watershed_flows, "look", lambda plan: {})
+
+    async def first() -> Any:
+        return await anext(FlowsRunning(freeze(file).hash, [str(state / "fleets" / "gone")]).run())
+
+    event = asyncio.run(first()).payload
+    with pytest.raises(AirflowException, match="has ended"):
+        FlowsRunningOperator(task_id="w", plan="", fleets=[]).check(CONTEXT, event)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
+from clusters.status import read_status
 from cutover.actions import Prove
 from cutover.driver import Event, Migration
 from cutover.observations import ProofSeen
@@ -81,6 +82,16 @@ class Shop:
                 proven, unproven = proven + len(copied), unproven + (0 if same else 1)
         return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
+    def wait_served(self, plan: Plan) -> None:
+        """Until a worker copies every partition; joining the fleet takes a while on a busy machine."""
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline:
+            reports = [each for each in read_status(self.settings["cloud"]) if each.flow == plan.flows[0].id]
+            if len([each for each in reports if each.source_position > 0]) == PARTITIONS * len(self.topics):
+                return
+            time.sleep(0.5)
+        raise AssertionError("no worker serves the flow")
+
     def where(self) -> dict[str, tuple[str, str]]:
         seen = {app.name: apps.describe(app) for app in (self.orders, self.paid, self.billing)}
         return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
@@ -110,6 +121,7 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
         plan = applied(shop.settings, shop.plan(shop.orders, shop.paid))
         with workers(plan, "cloud", tmp_path) as start:
             start()
+            shop.wait_served(plan)
             driver = Migration(
                 plan,
                 settings=shop.settings,
@@ -122,7 +134,13 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
             assert first.state == "paused", first
             # another process goes on
             second = Migration(
-                plan, settings=shop.settings, prove=shop.prove, policy=POLICY, say=events.append, run_id=driver.run_id
+                plan,
+                settings=shop.settings,
+                prove=shop.prove,
+                policy=POLICY,
+                say=events.append,
+                run_id=driver.run_id,
+                evidence=tmp_path / "evidence",
             )
             result = second.run()
         assert result.state == "done", result
@@ -141,6 +159,7 @@ def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp
         plan = applied(shop.settings, shop.plan(shop.orders))
         with workers(plan, "cloud", tmp_path) as start:
             start()
+            shop.wait_served(plan)
             result = Migration(plan, settings=shop.settings, prove=shop.prove, policy=POLICY).run()
             assert (result.state, result.step) == ("rolled_back", "standstill"), result
             assert shop.topics[1] in result.reason

@@ -81,7 +81,8 @@ def compare(source: Prints, target: Prints, *, open_end: bool = False) -> Differ
     while open_end and missing and missing[-1] == len(source) - head - 1 - pending:
         missing.pop()
         pending += 1
-    duplicates, foreign = [], []
+    duplicates: list[int] = []
+    foreign: list[int] = []
     for j in extra:
         if j in used:
             continue
@@ -121,12 +122,7 @@ def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
         places.setdefault(item, []).append(i)
     most = max(map(len, places.values()), default=0)
     if most * len(b) > 50 * LIMIT:  # a great many equal records: give each occurrence its own partner
-        places, seen = {}, Counter()
-        a = [(item, seen.update((item,)) or seen[item]) for item in a]  # type: ignore[misc]
-        seen = Counter()
-        b = [(item, seen.update((item,)) or seen[item]) for item in b]  # type: ignore[misc]
-        for i, item in enumerate(a):
-            places.setdefault(item, []).append(i)
+        return _common(_numbered(a), _numbered(b))
     ends: list[int] = []  # ends[k]: smallest index of a that ends a common subsequence of length k + 1
     links: list[tuple[int, int, tuple | None]] = []
     for j, item in enumerate(b):
@@ -144,6 +140,16 @@ def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
         pairs.append((link[0], link[1]))
         link = link[2]
     return pairs[::-1]
+
+
+def _numbered(items: list[int]) -> list[int]:
+    """Items made distinct by their occurrence: the second of its kind equals only another second."""
+    seen: Counter[int] = Counter()
+    answer = []
+    for item in items:
+        answer.append(hash((item, seen[item])))
+        seen[item] += 1
+    return answer
 
 
 def _take_out(rest: list[int], items: list[int], moved: Counter[int]) -> tuple[list[int], list[int]]:

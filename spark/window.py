@@ -82,7 +82,8 @@ def fix_window(
     seen: Observed, *, start: str = "earliest", final: bool = False, earlier: Earlier | None = None
 ) -> Window:
     """The window of one partition. `start` is the flow's ("earliest" or "latest"); `final`: the source is fenced."""
-    runs, notes = seen.map.runs, []
+    runs = seen.map.runs
+    notes: list[str] = []
     where = f"{seen.place.topic}-{seen.place.partition}"
     if not runs:  # nothing copied yet: whatever stands on the target is not from this flow
         begin = seen.source.start if start == "earliest" else seen.barrier

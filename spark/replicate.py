@@ -31,7 +31,7 @@ from clusters.settings import ConnectionSettings, connection_settings
 from replicator.errors import ReplicatorError
 from spark.errors import SparkError, WrongUse
 from spark.lifeline import Driver, hold
-from spark.session import find_java, spark_session
+from spark.session import end_session, find_java, spark_session
 from topology.errors import TopologyError
 from topology.plan import Plan, plan_from_json, plan_json
 
@@ -130,7 +130,7 @@ def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
         raise SparkError(f"the Spark application ended: {_first_line(error)}") from None
     finally:
         line.hang_up()
-        session.stop()
+        end_session(session)
 
 
 def host_worker(

@@ -60,6 +60,26 @@ def spark_session(
     return builder.getOrCreate()
 
 
+def end_session(session: SparkSession, patience: float = 15.0) -> None:
+    """Stop the session and wait until its Java is gone; left alone it ends a moment after this process."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or java is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if java.stdin is not None:
+        java.stdin.close()  # what it ends on
+    try:
+        java.wait(patience)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+
+
 def find_java(environ: Mapping[str, str] = os.environ) -> int:
     """Major version of the Java that Spark would start. Raises JavaMissing, which says how to get one."""
     home = environ.get("JAVA_HOME")

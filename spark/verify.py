@@ -23,7 +23,7 @@ from replicator.errors import ReplicatorError
 from spark.errors import SparkError, WrongUse
 from spark.observe import Alignment, FlowFacts, flow_facts, ledger_alignment, observe
 from spark.report import error_summary, read_earlier, summary, with_counts, write_chunks, write_summary
-from spark.session import find_java, spark_session
+from spark.session import end_session, find_java, spark_session
 from spark.verdict import EXIT_CODES, Counts, Judgement
 from spark.window import Earlier, Observed, Place, fix_window
 from topology.errors import TopologyError
@@ -117,7 +117,7 @@ def verify(
             outside |= _without_copy(flow_known)
         facts["fixed_at"] = _iso(time.time())
         say(f"window fixed: {len(subjects)} partitions of {len(flows)} flows")
-        readers = spark_readers(session or (lambda: spark_session("watershed-verify")), plan, out / "work")
+        readers = spark_readers(session or (lambda: _own_session(stack)), plan, out / "work")
         blocks = [block for flow_known in known for block in flow_known.blocks]
         proof = prove(subjects, readers, chunk=request.chunk, blocks=blocks, outside=outside)
         judgement = proof.judgement
@@ -164,6 +164,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{document['verdict']}: {document['unproven']} unproven, {document['proven']} proven, "
           f"{document['pending']} pending")  # fmt: skip
     return int(document["exit_code"])
+
+
+def _own_session(stack: ExitStack) -> SparkSession:
+    """A session that ends with the proof."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is None:
+        there = spark_session("watershed-verify")
+        stack.callback(end_session, there)
+    return there
 
 
 def _make_room(out: Path, since: Path | None) -> None:

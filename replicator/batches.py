@@ -17,6 +17,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")
 _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x08, 0x10, 0x20
 _ABORT = 0
+_MAGIC_AT = 16  # in every format, also where the whole message is shorter than our header
 
 
 class Batch(NamedTuple):
@@ -61,12 +62,12 @@ def batches_in(fetched: memoryview) -> Iterator[Batch]:
     Raises BadBatch for formats v0 and v1.
     """
     at, size = 0, len(fetched)
-    while at + HEADER_SIZE <= size:
+    while at + _MAGIC_AT < size:
         base, length = _LENGTH.unpack_from(fetched, at)
         stop = at + 12 + length
-        if fetched[at + 16] != 2:
-            raise BadBatch(f"is in the old message format v{fetched[at + 16]}", base)
-        if stop > size:
+        if fetched[at + _MAGIC_AT] != 2:
+            raise BadBatch(f"is in the old message format v{fetched[at + _MAGIC_AT]}", base)
+        if stop > size or at + HEADER_SIZE > size:
             return
         head = _HEADER.unpack_from(fetched, at)
         yield Batch(
@@ -106,7 +107,7 @@ def sift(
                 aborting.add(waiting.pop()[0])
             gap = batch.control or batch.records == 0
             if batch.control:
-                if _control_type(batch) == _ABORT:
+                if batch.records and _control_type(batch) == _ABORT:
                     aborting.discard(batch.producer_id)
             elif batch.transactional and batch.producer_id in aborting:
                 gap = True

@@ -50,6 +50,7 @@ class Block:
     source_id: uuid.UUID
     target_id: uuid.UUID
     runs: tuple[Run, ...]
+    at: int = -1  # its offset in the ledger, when it was read from there
 
     @property
     def record_key(self) -> str:
@@ -91,6 +92,7 @@ class Block:
                 source_id=uuid.UUID(value["source_id"]),
                 target_id=uuid.UUID(value["target_id"]),
                 runs=tuple(Run(target, source) for target, source in value["runs"]),
+                at=record.offset,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
@@ -99,6 +101,9 @@ class Block:
                 topic=LEDGER,
                 partition=record.partition,
             ) from None
+
+
+CLAIM = 0  # number of the block that holds the first run of a partition's first generation, and nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,13 @@ class Ledger:
 
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
+    return Ledger(assembled(read_blocks(settings, flow, slots)))
+
+
+def read_blocks(
+    settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
+) -> list[Block]:
+    """The ledger's records as compaction would leave them."""
     newest: dict[str, Block] = {}
     try:
         for record in read_log(settings, LEDGER, slots):
@@ -129,8 +141,8 @@ def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: It
             elif flow is None or record.value.get("flow") == flow:
                 newest[record.key] = Block.from_record(record)
     except TopicMissing:
-        return Ledger({})
-    return Ledger(assembled(newest.values()))
+        return []
+    return list(newest.values())
 
 
 def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, int]]:
@@ -149,19 +161,26 @@ def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
     batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
     something they agree; after a compaction in between, the newer one wins and what contradicts it is dropped.
     """
-    by_generation: dict[tuple[int, Generation], list[Run]] = defaultdict(list)
+    by_generation: dict[tuple[int, Generation], list[Block]] = defaultdict(list)
     for block in sorted(blocks, key=lambda block: block.number):
-        by_generation[block.start, block.generation].extend(block.runs)
+        by_generation[block.start, block.generation].append(block)
     kept: list[Run] = []
-    for (start, _generation), runs in sorted(by_generation.items()):
+    for (start, _generation), own in sorted(by_generation.items(), key=_order):
+        runs = [run for block in own for run in block.runs]
         last = runs[-1]
-        beyond = [run for run in kept if run.target > last.target]
+        beyond = [run for run in kept if run > last]
         if beyond and beyond[0].source - last.source < beyond[0].target - last.target:
             beyond = []
         kept = [*(run for run in kept if run.target < start), *runs, *beyond]
     newest = max(blocks, key=lambda block: block.generation)
     remembered = Remembered(OffsetMap(_packed(kept)), newest.identity, newest.source_id, newest.target_id)
     return remembered, newest.generation.number
+
+
+def _order(item: tuple[tuple[int, Generation], list[Block]]) -> tuple[int, int, int, str]:
+    """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
+    (start, generation), own = item
+    return start, generation.number, -own[0].at, generation.worker
 
 
 def _packed(runs: list[Run]) -> tuple[Run, ...]:
@@ -183,12 +202,12 @@ class PartitionLedger:
     """
 
     writer: ControlWriter
-    template: Block  # number 0, without runs
+    template: Block  # the first block to write, without runs
     on_durable: Callable[[list[Run]], None]
     on_failure: Callable[[ClusterError], None]
     later: Callable[[Callable[[], None]], None]
     _block: list[Run] = field(default_factory=list)
-    _number: int = 0
+    _filled: int = 0  # blocks that take no more runs
     _waiting: list[Run] = field(default_factory=list)
     _under_way: bool = False
     _lock: Lock = field(default_factory=Lock)
@@ -205,7 +224,7 @@ class PartitionLedger:
         if self._under_way or not self._waiting:
             return None
         if len(self._block) >= BLOCK_RUNS:
-            self._number += 1
+            self._filled += 1
             self._block = []
         room = BLOCK_RUNS - len(self._block)
         batch, self._waiting = self._waiting[:room], self._waiting[room:]
@@ -215,7 +234,7 @@ class PartitionLedger:
         block = Block(
             key=template.key,
             generation=template.generation,
-            number=self._number,
+            number=template.number + self._filled,
             start=template.start,
             identity=template.identity,
             source_id=template.source_id,

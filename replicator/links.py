@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, ProtocolError
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.connection import Connection, connect
@@ -89,6 +89,9 @@ class Link(threading.Thread):
                         self._condition.wait(ALIVE_S)
             except ClusterError as error:
                 self._lost(error)
+            except Exception as error:
+                log.exception("link failed", extra={"link": self.name})
+                self._lost(ProtocolError(f"{type(error).__name__}: {error}", alias=self.settings.alias))
         self._disconnect()
 
     def _round(self) -> bool:
@@ -186,12 +189,13 @@ class TargetLink(Link):
         if not self._requests:
             return False
         answers = {(a.topic_id, a.partition): a for a in self._connected().receive_produce()}
-        for route, _outgoing in self._requests.popleft():
-            answer = answers.get((route.copy.target_id, route.copy.key.partition))
-            if answer is None:
-                route.copy.connection_lost("the target's answer left this partition out")
-            else:
-                route.copy.answered(answer)
+        request = self._requests[0]
+        if any((route.copy.target_id, route.copy.key.partition) not in answers for route, _ in request):
+            raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
+        self._requests.popleft()
+        now = int(time.time() * 1000)
+        for route, _ in request:
+            route.copy.answered(answers[route.copy.target_id, route.copy.key.partition], now)
         return True
 
     def _gathered(self) -> list[tuple[Route, Outgoing]]:
@@ -220,7 +224,7 @@ class TargetLink(Link):
 
 def _fetchable(route: Route, now: float) -> bool:
     copy = route.copy
-    return copy.trouble is None and copy.buffered < PARTITION_BUFFER and route.rate.allows(now)
+    return copy.trouble is None and copy.refused is None and copy.buffered < PARTITION_BUFFER and route.rate.allows(now)
 
 
 def _fetch_trouble(copy: PartitionCopy, answer: FetchedPartition) -> Loud | LookAgain | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,25 +38,30 @@ class Led:
 
 
 class Stillness:
-    """Since when the ends of a partition's logs have stood still, by a monotonic clock."""
+    """Since when the end of each log has stood still, by a monotonic clock."""
 
     def __init__(self) -> None:
-        self._since: dict[PartitionKey, tuple[tuple[int, int], float]] = {}
+        self._since: dict[tuple[PartitionKey, str], tuple[int, float]] = {}
 
-    def settled(self, key: PartitionKey, ends: tuple[int, int], now: float) -> bool:
-        """Whether `ends` were the same at every look of the last SETTLE_S seconds."""
-        seen, since = self._since.get(key, (ends, now))
-        if seen != ends:
+    def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
+        """Whether `end` was the same at every look of the last SETTLE_S seconds."""
+        seen, since = self._since.get((key, side), (end, now))
+        if seen != end:
             since = now
-        self._since[key] = (ends, since)
+        self._since[key, side] = (end, since)
         return now - since >= SETTLE_S
+
+    def forget(self, key: PartitionKey) -> None:
+        """The partition is copied again: what was seen before says nothing about requests that are sent now."""
+        for side in ("source", "target"):
+            self._since.pop((key, side), None)
 
 
 def look(
     keys: Iterable[PartitionKey],
     source: ConnectionSettings,
     target: ConnectionSettings,
-    producer_ids: Mapping[PartitionKey, int],
+    producer_id: int,
     expiration_ms: int,
     stillness: Stillness,
 ) -> dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError]:
@@ -80,7 +85,7 @@ def look(
                 if there.leader not in connections:
                     connections[there.leader] = connect(target, there.leader)
                 connection = connections[there.leader]
-                seen = _seen(key, here, there, connection, producer_ids[key], expiration_ms, stillness)
+                seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
     finally:
         for connection in connections.values():
@@ -118,7 +123,8 @@ def _seen(
         producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
         now=int(time.time() * 1000),
         expiration=expiration_ms,
-        settled=stillness.settled(key, (here.end, there.end), time.monotonic()),
+        settled=stillness.settled(key, "target", there.end, time.monotonic()),
+        source_settled=stillness.settled(key, "source", here.end, time.monotonic()),
     )
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections import deque
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
@@ -20,8 +20,20 @@ from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
 from replicator.states import LookAgain, Loud
 
-_REJECTED = frozenset({codes.MESSAGE_TOO_LARGE, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
+_REJECTED = frozenset(
+    {codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD}
+)
+# Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.
+_SUSPICIOUS = {
+    codes.CORRUPT_MESSAGE: "rejected",
+    codes.OUT_OF_ORDER_SEQUENCE_NUMBER: "duplicated",
+    codes.DUPLICATE_SEQUENCE_NUMBER: "duplicated",
+}
 _DENIED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
+
+
+PIPELINE: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
+MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes
 
 
 class PartitionKey(NamedTuple):
@@ -81,6 +93,8 @@ class PartitionCopy:
     copied_bytes: int = 0
     copied_timestamp: int = -1
     trouble: Loud | LookAgain | None = None
+    refused: Loud | None = None  # a batch that cannot be copied; everything before it still is
+    expiration_ms: int | None = None  # the target's producer.id.expiration.ms
     lock: Lock = field(default_factory=Lock, repr=False)
     _prepared: int = -1  # target offset behind the last batch in ready
     _expected: int = -1  # source offset that would extend the current run
@@ -107,11 +121,10 @@ class PartitionCopy:
             self.position = sifted.position
             if sifted.leader_epoch >= 0:
                 self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.trouble is None:
-                self.trouble = Loud("unsupported", str(sifted.refused))
+            if sifted.refused is not None and self.refused is None:
+                self.refused = Loud("unsupported", str(sifted.refused))
             self._blocked_from.extend(run.target for run in runs)
-            if not self.in_flight and not self.ready:
-                self.copied_through = self.position
+            self._when_empty()
         return runs
 
     def announce(self, runs: list[Run]) -> None:
@@ -142,8 +155,8 @@ class PartitionCopy:
             self.in_flight.append(outgoing)
             return outgoing
 
-    def answered(self, answer: ProducedPartition) -> None:
-        """The answer to the oldest batch in flight. Sets `trouble` when copying cannot simply go on."""
+    def answered(self, answer: ProducedPartition, now: int | None = None) -> None:
+        """The answer to the oldest batch in flight, at `now` (ms). Sets `trouble` when copying cannot simply go on."""
         with self.lock:
             sent = self.in_flight.popleft()
             self.buffered -= sent.size
@@ -152,9 +165,8 @@ class PartitionCopy:
                 self.copied_through = sent.source_end
                 self.copied_bytes += sent.size
                 self.copied_timestamp = sent.max_timestamp
-                self.depth = self.depth_confirmed
-                if not self.in_flight and not self.ready:
-                    self.copied_through = self.position
+                self.depth = self._depth(sent.max_timestamp, now)
+                self._when_empty()
                 return
             found = _judged(sent, answer)
             if self.trouble is None or (isinstance(found, Loud) and isinstance(self.trouble, LookAgain)):
@@ -170,6 +182,19 @@ class PartitionCopy:
     @property
     def idle(self) -> bool:
         return not self.in_flight
+
+    def _when_empty(self) -> None:
+        """Nothing waits and nothing is in flight: only now may a refused batch stop the partition."""
+        if not self.in_flight and not self.ready:
+            self.copied_through = self.position
+            if self.trouble is None:
+                self.trouble = self.refused
+
+    def _depth(self, newest: int, now: int | None) -> int:
+        """The broker forgets our sequence numbers by the time of the newest record that we wrote."""
+        if now is None or self.expiration_ms is None:
+            return self.depth_confirmed
+        return PIPELINE if newest + self.expiration_ms - now > MARGIN_MS else 1
 
     def _prepare(self, batch: Batch) -> None:
         header = rewritten(
@@ -209,4 +234,4 @@ def _judged(sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
         return Loud("rejected", f"the target answers {name} to {extent}: {answer.message or 'no reason given'}")
     if answer.error in _DENIED:
         return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
-    return LookAgain(f"the target answers {name} to {extent}")
+    return LookAgain(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Final
 
 from replicator.batches import Batch
 from replicator.header import SEQUENCE_SPACE
 from replicator.offsetmap import OffsetMap
-from replicator.partition import Identity
+from replicator.partition import MARGIN_MS, PIPELINE, Identity
 from replicator.states import LookAgain, Loud
-
-PIPELINE: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
-MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +31,8 @@ class Seen:
     """One look at the logs. Offsets in records, times in ms.
 
     tail: the last batch on the target, None when the log is empty. producer: (epoch, last sequence, last record
-    time) that the target's leader holds for our producer id, None when it holds nothing. settled: both ends
-    stood still for longer than any request can still be under way.
+    time) that the target's leader holds for our producer id, None when it holds nothing. settled: the
+    target's end stood still for longer than any request can still be under way; source_settled: the source's end did.
     """
 
     source_id: uuid.UUID
@@ -50,6 +46,7 @@ class Seen:
     now: int
     expiration: int
     settled: bool
+    source_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ def _source_range(position: int, seen: Seen) -> Loud | LookAgain | None:
             "source_expired",
             f"source offsets {position} to {seen.source_start - 1} are gone: the log now starts at {seen.source_start}",
         )
-    if position > seen.source_end and not seen.settled:
+    if position > seen.source_end and not seen.source_settled:
         return LookAgain(f"the source's log ends at {seen.source_end}, below {position}: it may still be recovering")
     if position > seen.source_end:
         return Loud(

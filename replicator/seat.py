@@ -14,6 +14,7 @@ from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
+TIMES_THE_SAME = 3
 NEAR = 5_000  # offsets behind the source's end that still count as running
 
 
@@ -30,6 +31,9 @@ class Seat:
     waiting_for: str = ""  # why it is looked at again
     not_before: float = 0.0  # monotonic
     delay: float = FIRST_DELAY_S
+    leader_epoch: int = -1  # of the last batch fetched, so that a truncated source is noticed (KIP-320)
+    same: int = 0  # how often in a row the same reason came back
+    _last_reason: str = ""
     _source_position: int = -1
     _source_end: int = -1
     _target_end: int = -1
@@ -58,6 +62,11 @@ class Seat:
         """A look, or copying, ended in `trouble`."""
         if isinstance(trouble, Loud):
             self.stopped = trouble
+            return
+        self.same = self.same + 1 if trouble.reason == self._last_reason else 1
+        self._last_reason = trouble.reason
+        if trouble.in_the_end is not None and self.same >= TIMES_THE_SAME:
+            self.stopped = Loud(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row")
             return
         self.waiting_for = trouble.reason
         self.not_before = now + self.delay

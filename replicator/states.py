@@ -20,12 +20,12 @@ REMEDIES: Final = {
     "source_expired": "the source deleted records before they were copied; raise retention there, "
     "then decide whether the loss is acceptable and start the flow anew",
     "source_recreated": "the source topic was deleted and created again; its old copy is complete as far as it went. "
-    "Move the old target topic aside and apply the topology again",
+    "To copy the new one as well, give the flow a `suffix` and an empty target name, and apply the topology again",
     "source_truncated": "the source lost records that were already copied (unclean leader election); "
     "compare both sides with `topology verify` before going on",
     "source_gone": "the source topic does not exist any more; remove it from the flow or create it",
-    "target_gone": "the target topic was deleted or created again; move what is left aside, "
-    "then apply the topology again",
+    "target_gone": "the target topic was deleted or created again; to copy it again from the start, "
+    "give the flow a `suffix` and apply the topology again",
     "target_foreign_write": "somebody else writes to the target partition; stop that writer, "
     "then copy the topic again into an empty target topic",
     "duplicated": "the target holds batches that this flow wrote twice or out of place; "
@@ -51,6 +51,10 @@ class Loud:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The outcome is unknown or the log is not where we thought: find out anew, then go on."""
+    """The outcome is unknown or the log is not where we thought: find out anew, then go on.
+
+    `in_the_end`: the loud state when the very same reason comes back three times in a row.
+    """
 
     reason: str
+    in_the_end: str | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from clusters.control import LEDGER, ControlWriter, slot_of
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flows import FlowRecord
 from clusters.names import FlowId
 from clusters.settings import ConnectionSettings
-from replicator.ledger import Block, Generation, read_ledger
+from replicator.errors import ReplicatorError
+from replicator.ledger import CLAIM, Block, Generation, read_blocks, read_ledger
 from replicator.look import Led, Stillness, look
+from replicator.offsetmap import Run
 from replicator.partition import PartitionKey
 from replicator.resume import Resume, resume
 from replicator.states import LookAgain, Loud
@@ -36,21 +39,20 @@ def take_over(
     expiration_ms: int,
     stillness: Stillness,
     worker: str,
+    writer: ControlWriter,
 ) -> dict[PartitionKey, Taken | Loud | LookAgain]:
     """Decide for partitions of one flow (with their slots) how they go on. Never raises ClusterError."""
     if record.producer_id is None:
         told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
         return {key: LookAgain(told) for key in keys}
+    slots = sorted(set(keys.values()))
     try:
-        ledger = read_ledger(target, flow=record.flow.id, slots=sorted(set(keys.values())))
-        known = {key: ledger.remembered(key) for key in keys}
-        writers = {
-            key: remembered.identity.producer_id if remembered else record.producer_id
-            for key, (remembered, _) in known.items()
-        }
-        looked = look(keys, source, target, writers, expiration_ms, stillness)
-    except ClusterError as error:
+        looked = look(keys, source, target, record.producer_id, expiration_ms, stillness)
+        # Read after the look: whatever wrote the records that were seen had announced them before.
+        ledger = read_ledger(target, flow=record.flow.id, slots=slots)
+    except (ClusterError, ReplicatorError) as error:
         return {key: LookAgain(str(error)) for key in keys}
+    known = {key: ledger.remembered(key) for key in keys}
     taken: dict[PartitionKey, Taken | Loud | LookAgain] = {}
     for key, found in looked.items():
         if isinstance(found, ClusterError):
@@ -65,7 +67,7 @@ def take_over(
         block = Block(
             key=key,
             generation=Generation(generation + 1, worker),
-            number=0,
+            number=CLAIM + 1,
             start=decided.target_end,
             identity=decided.identity,
             source_id=at_source.topic_id,
@@ -73,7 +75,43 @@ def take_over(
             runs=(),
         )
         taken[key] = Taken(decided, at_source, at_target, block)
+    first_time = [found for key, found in taken.items() if isinstance(found, Taken) and known[key][0] is None]
+    if first_time:
+        try:
+            taken |= _claimed(first_time, target, slots, writer)
+        except (ClusterError, ReplicatorError) as error:
+            return {key: LookAgain(str(error)) for key in keys}
     return taken
+
+
+def _claimed(
+    candidates: list[Taken], target: ConnectionSettings, slots: list[int], writer: ControlWriter
+) -> dict[PartitionKey, Taken | LookAgain]:
+    """Agree on where a partition begins. Two workers may look for the first time at once and find other starts
+    (`start: latest`, retention): both write a claim, the first one in the ledger counts, the other withdraws."""
+    claims: dict[PartitionKey, Block] = {}
+    for found in candidates:
+        first = Run(found.resume.target_end, found.resume.position)
+        claims[found.block.key] = replace(found.block, number=CLAIM, runs=(first,))
+    for key, claim in claims.items():
+        writer.put_nowait(LEDGER, claim.record_key, claim.to_json(), slot_of(key.flow, key.topic, key.partition))
+    writer.flush()
+    first_claim: dict[PartitionKey, Block] = {}
+    for block in read_blocks(target, slots=slots):
+        if block.key in claims and block.number == CLAIM and block.generation.number == 1:
+            before = first_claim.get(block.key)
+            if before is None or block.at < before.at:
+                first_claim[block.key] = block
+    decided: dict[PartitionKey, Taken | LookAgain] = {}
+    for found in candidates:
+        key = found.block.key
+        if first_claim[key].generation == found.block.generation:
+            decided[key] = found
+        else:
+            writer.put_nowait(LEDGER, claims[key].record_key, None, slot_of(key.flow, key.topic, key.partition))
+            decided[key] = LookAgain(f"worker {first_claim[key].generation.worker} was first to begin this partition")
+    writer.flush()
+    return decided
 
 
 def _trouble(error: ClusterError, source_alias: str) -> Loud | LookAgain:

@@ -205,6 +205,7 @@ class Worker:
             for link in self._links.values():
                 link.remove(route)
             seat.route = None
+            seat.leader_epoch = route.copy.leader_epoch
             if seat.wanted and seat.record.state == "running":
                 seat.found(route.copy.trouble, now)
                 if seat.stopped is not None:
@@ -227,7 +228,9 @@ class Worker:
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
         slots = {seat.key: seat.slot for seat in seats}
-        return take_over(record, slots, source, self.target, self._expiration_ms, self._stillness, self.worker_id)
+        return take_over(
+            record, slots, source, self.target, self._expiration_ms, self._stillness, self.worker_id, self._writer
+        )
 
     def _finish_looks(self) -> None:
         for flow_id, (seats, future) in list(self._looks.items()):
@@ -258,7 +261,10 @@ class Worker:
             acked=decided.target_end,
             depth=decided.depth,
             depth_confirmed=decided.depth_confirmed,
+            leader_epoch=seat.leader_epoch,
+            expiration_ms=self._expiration_ms,
         )
+        self._stillness.forget(seat.key)
         sender = self._link("send", self.target, taken.target.leader)
 
         def durable(runs: list[Run]) -> None:
@@ -350,7 +356,7 @@ class Worker:
 
     def _acknowledge(self) -> None:
         while self._acknowledging:
-            self._writer.poll(0.1)
+            self._writer.poll(0.02)
             while self._after_acknowledgement:
                 self._after_acknowledgement.popleft()()
 

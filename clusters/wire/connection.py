@@ -94,7 +94,7 @@ class Connection:
         body = self._answer_to(correlation)
         try:
             error, answers = fetch.parse_fetch_answer(body)
-        except (struct.error, IndexError) as problem:
+        except (struct.error, IndexError, ValueError) as problem:
             raise self._unintelligible("Fetch", problem) from problem
         if error:
             raise self._refused(f"{self._transport.address} answered a Fetch with {codes.name_of(error)}", error)

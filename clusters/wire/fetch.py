@@ -67,7 +67,7 @@ def fetch_request(
 def parse_fetch_answer(body: memoryview) -> tuple[int, list[FetchedPartition]]:
     """(top-level error code, partitions) of a Fetch v13 answer body (behind the response header).
 
-    Raises struct.error or IndexError when the bytes are not such an answer.
+    Raises struct.error, IndexError or ValueError when the bytes are not such an answer.
     """
     _throttle, error, _session = _TOP.unpack_from(body, 0)
     at = _TOP.size

@@ -241,9 +241,9 @@ def test_records_are_views_into_the_answer() -> None:
 @given(st.binary(max_size=60))
 @settings(max_examples=100, deadline=None)
 def test_bytes_that_are_no_answer(body: bytes) -> None:
-    """`Connection.fetch` turns these two errors into ProtocolError; anything else would end the link."""
+    """`Connection.fetch` turns these three errors into ProtocolError; anything else would end the link."""
 
-    with suppress(struct.error, IndexError):
+    with suppress(struct.error, IndexError, ValueError):
         fetch.parse_fetch_answer(memoryview(body))
 
 

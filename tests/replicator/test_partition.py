@@ -242,6 +242,10 @@ def test_refused_batch_is_loud_but_what_stands_before_it_is_known() -> None:
     copy = copying()
     runs = taken(copy, data(0, 2), data(2, offsets=(0, 2)))
     assert runs == []
+    assert copy.trouble is None, "what stands before it must be sent first"
+    (before,) = sent(copy)
+    assert before.first == 0
+    answered(copy, 0)
     assert isinstance(copy.trouble, Loud)
     assert copy.trouble.state == "unsupported"
     assert "offset 2" in copy.trouble.error

@@ -128,7 +128,7 @@ CASES = [
     Case("not expired yet", (100, PIPELINE, PIPELINE), seen={"source_start": 100}),
     Case("all copied", (100, PIPELINE, PIPELINE), seen={"source_end": 100}),
     Case("shorter than what is copied", LookAgain, seen={"source_end": 99}),
-    Case("shorter for good", "source_truncated", seen={"source_end": 99, "settled": True}),
+    Case("shorter for good", "source_truncated", seen={"source_end": 99, "source_settled": True}),
 ]  # fmt: skip
 
 
@@ -165,11 +165,14 @@ KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 def test_stillness() -> None:
     still = Stillness()
-    assert not still.settled(KEY, (9, 5), 0.0)
-    assert not still.settled(KEY, (9, 5), SETTLE_S - 1)
-    assert still.settled(KEY, (9, 5), SETTLE_S)
-    assert not still.settled(KEY, (9, 6), SETTLE_S + 1)
-    assert not still.settled(KEY, (9, 6), SETTLE_S + 2)
+    assert not still.settled(KEY, "target", 5, 0.0)
+    assert not still.settled(KEY, "target", 5, SETTLE_S - 1)
+    assert still.settled(KEY, "target", 5, SETTLE_S)
+    assert not still.settled(KEY, "source", 9, SETTLE_S)
+    assert not still.settled(KEY, "target", 6, SETTLE_S + 1)
+    assert not still.settled(KEY, "target", 6, SETTLE_S + 2)
+    still.forget(KEY)
+    assert not still.settled(KEY, "target", 6, 3 * SETTLE_S)
 
 
 # -- taking over -----------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     )
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
-    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1")[KEY]
+    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1", writer=None)[KEY]
     assert isinstance(taken, takeover.Taken)
     assert (taken.resume.position, taken.resume.target_end) == (121, 110)
 
@@ -250,7 +253,7 @@ def test_a_busy_source_does_not_keep_an_old_partition_waiting(monkeypatch: pytes
     source.produce("orders", 0, [b"v"] * 10)
     for _ in range(5):
         source.produce("orders", 0, [b"more"])
-        looked = look_module.look([KEY], source.settings, target.settings, {KEY: us}, DAY, stillness)[KEY]
+        looked = look_module.look([KEY], source.settings, target.settings, us, DAY, stillness)[KEY]
         assert isinstance(looked, tuple), looked
         decided.append(type(resume(remembered, looked[0], us, "earliest")))
         clock.now += SETTLE_S / 3

@@ -78,13 +78,13 @@ def take_over(
     first_time = [found for key, found in taken.items() if isinstance(found, Taken) and known[key][0] is None]
     if first_time:
         try:
-            taken |= _claimed(first_time, target, slots, writer)
+            taken |= claimed(first_time, target, slots, writer)
         except (ClusterError, ReplicatorError) as error:
             return {key: LookAgain(str(error)) for key in keys}
     return taken
 
 
-def _claimed(
+def claimed(
     candidates: list[Taken], target: ConnectionSettings, slots: list[int], writer: ControlWriter
 ) -> dict[PartitionKey, Taken | LookAgain]:
     """Agree on where a partition begins. Two workers may look for the first time at once and find other starts

@@ -82,6 +82,9 @@ class WorkerProcess:
                 [sys.executable, "-c", _WORKER, str(path), target], stdout=out, stderr=subprocess.STDOUT
             )
 
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

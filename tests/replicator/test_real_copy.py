@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter
+from clusters.control import ControlWriter, slot_of
 from clusters.flows import read_flows, write_flow
 from clusters.status import read_status
+from replicator.ledger import Block, Generation, read_ledger
+from replicator.look import Stillness, look
+from replicator.partition import PartitionKey
+from replicator.resume import resume
+from replicator.states import LookAgain
+from replicator.takeover import Taken, claimed
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -181,3 +188,26 @@ def test_a_pair_in_both_directions_does_not_loop(kafka_pair, topic_name, tmp_pat
     written = [record for _, record in read_all(settings["cloud"], topic_name, 1)[0]][500:]
     assert arrived == written
     assert len(arrived) == 100
+
+
+def test_of_two_first_looks_the_first_claim_counts(kafka_pair, topic_name):
+    """With `start: latest` two workers that look at once find other starts; the ledger must hold one."""
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, start="latest"))
+    record = read_flows(settings["cloud"])[plan.flows[0].id]
+    key = PartitionKey(record.flow.id, topic_name, topic_name, 0)
+    slot = slot_of(record.flow.id, topic_name, 0)
+    looked = look([key], settings["onprem"], settings["cloud"], record.producer_id, 1, Stillness())[key]
+    seen, here, there = looked
+    with ControlWriter(settings["cloud"]) as writer:
+        outcomes = []
+        for worker, position in (("z", 100), ("a", 120)):
+            resumed = resume(None, replace(seen, source_end=position), record.producer_id, "latest")
+            block = Block(key, Generation(1, worker), 1, 0, resumed.identity, here.topic_id, there.topic_id, ())
+            found = Taken(resumed, here, there, block)
+            outcomes.append(claimed([found], settings["cloud"], [slot], writer)[key])
+    assert isinstance(outcomes[0], Taken)
+    assert isinstance(outcomes[1], LookAgain)
+    assert read_ledger(settings["cloud"], record.flow.id).map(record.flow.id, topic_name, 0).to_source(0) == 100

@@ -1,5 +1,7 @@
 """Airflow DAG `replicate__<name>` for every topology file: from the file to running flows."""
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, Param
 
 from plugins.watershed_flows import (
@@ -29,6 +31,7 @@ def replicate(file: TopologyFile) -> DAG:
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
+        default_args={"retry_delay": timedelta(seconds=10)},
         tags=["watershed", "replicate"],
         doc_md=DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows)),
         params={

@@ -1,5 +1,7 @@
 """Airflow DAG `verify__<name>` for every topology file: the proof of its flows in one Spark application."""
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, Param
 
 from plugins.watershed_flows import FreezePlanOperator
@@ -20,6 +22,7 @@ def verify(file: TopologyFile) -> DAG:
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
+        default_args={"retry_delay": timedelta(seconds=10)},
         tags=["watershed", "verify"],
         doc_md=DOC.format(name=file.name),
         params={

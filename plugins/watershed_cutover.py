@@ -20,7 +20,7 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from plugins.watershed_spark import ProcessEnded, attach_or_start
+from plugins.watershed_spark import SETTLE_SECONDS, ProcessEnded, attach_or_start
 from plugins.watershed_state import frozen_plan, run_folder, task_folder
 from plugins.watershed_steps import (
     ApprovalNeeded,
@@ -153,12 +153,19 @@ class RollbackOperator(BaseOperator):
     template_fields: Sequence[str] = ("plan", "wave")
 
     def __init__(self, *, plan: str, wave: str, **kwargs: Any) -> None:
-        super().__init__(task_id="rollback", trigger_rule=TriggerRule.ONE_FAILED, retries=2, **kwargs)
+        again = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+        super().__init__(task_id="rollback", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
         self.plan, self.wave = plan, wave
 
     def execute(self, context: Any) -> None:
+        from clusters.errors import ClusterError
+        from cutover.errors import CutoverError
+
         ti = context["ti"]
-        result = roll_back(Order(self.plan, self.wave, "rollback", ti.dag_id, ti.run_id), self.log)
+        try:
+            result = roll_back(Order(self.plan, self.wave, "rollback", ti.dag_id, ti.run_id), self.log)
+        except (ClusterError, CutoverError) as problem:
+            raise AirflowException(str(problem)) from None
         self.log.info("%s: %s", result.state, result.reason)
         if not result.finished:
             raise AirflowException(result.reason)
@@ -187,6 +194,7 @@ class StepFinished(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         patience = Patience(None)
         folder = run_folder(self.order.dag, self.order.run) / self.order.step
+        await asyncio.sleep(SETTLE_SECONDS)
         try:
             work = asyncio.to_thread(run_step, self.order, self.log, folder, ask_later, patience.sleep)
             result = await asyncio.shield(asyncio.ensure_future(work))

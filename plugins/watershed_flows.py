@@ -143,7 +143,7 @@ class FlowsRunning(BaseTrigger):
     """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than the first
     look count: an earlier fleet may have left `running` behind."""
 
-    def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 2.0) -> None:
+    def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
         super().__init__()
         self.plan = plan
         self.fleets = fleets

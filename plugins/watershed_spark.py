@@ -21,7 +21,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_state import frozen_plan, task_folder
 
-PROVEN, DIFFERENT, ERROR, INCOMPLETE = 0, 1, 2, 3
+# A trigger that fires while the scheduler still has the deferring process on its list makes Airflow fail the task
+# ("finished with state success, but the task instance's state attribute is queued").
+SETTLE_SECONDS = 3.0
 
 
 class SparkApplicationOperator(BaseOperator):
@@ -87,20 +89,19 @@ class ProcessEnded(BaseTrigger):
     Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
     """
 
-    def __init__(self, folder: str, poll_seconds: float = 1.0) -> None:
+    def __init__(self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = SETTLE_SECONDS) -> None:
         super().__init__()
         self.folder = folder
-        self.poll_seconds = poll_seconds
+        self.poll_seconds, self.settle_seconds = poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return (
-            "plugins.watershed_spark.ProcessEnded",
-            {"folder": self.folder, "poll_seconds": self.poll_seconds},
-        )
+        kwargs = {"folder": self.folder, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
+        return "plugins.watershed_spark.ProcessEnded", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         program = Detached(Path(self.folder))
         shown = 0
+        await asyncio.sleep(self.settle_seconds)
         while True:
             running = program.alive()
             shown = self._pass_on(program, shown)

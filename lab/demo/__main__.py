@@ -23,7 +23,7 @@ from lab.demo.result import outcome, table
 from lab.demo.stage import NAME, SOURCE, TARGET, Stage
 from lab.errors import LabError
 
-REPLICATE, MIGRATE = f"replicate__{NAME}", f"migrate__{NAME}"
+REPLICATE, MIGRATE, VERIFY = (f"{verb}__{NAME}" for verb in ("replicate", "migrate", "verify"))
 AFTER_S = 5.0  # how long applications go on at the target before they are stopped and counted
 DRAIN_S = 60.0
 
@@ -87,6 +87,8 @@ def _keep(stage: Stage, records: int) -> int:
     except BaseException:
         with _ended(stage, say):
             raise
+    for dag in (MIGRATE, VERIFY):
+        client.unpause(dag)
     _kept(stage).touch()
     print(_welcome(stage, lab, client.url), flush=True)
     return 0
@@ -107,8 +109,8 @@ def _begin(stage: Stage, say: Callable[[str], None], records: int, fault: bool) 
         say(f"{records:,} records preloaded into {len(stages.TOPICS)} topics of {stages.PARTITIONS} partitions")
         running = airflow.wait_healthy(web.result())
     client = Client(running.url)
-    client.wait_for_dag(REPLICATE)
-    client.wait_for_dag(MIGRATE)
+    for dag in (REPLICATE, MIGRATE, VERIFY):
+        client.wait_for_dag(dag)
     say(f"Airflow at {running.url} (admin/admin)")
     killer = WorkerFault(TARGET, lab.cluster(TARGET).bootstrap, say) if fault else None
     if killer:
@@ -207,7 +209,7 @@ topology file
   {stage.topology}
 Airflow: {url}  log in as admin, password admin
   migrate: {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
-  proof:   {url}/dags/verify__{NAME}
+  proof:   {url}/dags/{VERIFY}
 on the command line
   topology status {stage.topology}
   topology migrate {stage.topology} --dry-run

@@ -9,6 +9,8 @@ from lab.airflow_rest import FINAL, Client, Question, Task
 
 Say = Callable[[str], None]
 SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
+# Airflow fails a task whose approval comes before its scheduler has seen the asking process end (3.3.2).
+THINK_S = 5.0
 OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
 
 
@@ -23,7 +25,7 @@ def follow(
 ) -> str:
     """Returns the run's final state. `answer` gives `Approve`, `Reject` or None (no answer)."""
     told: dict[tuple[str, int], str] = {}
-    asked: set[tuple[str, int]] = set()
+    asked: dict[tuple[str, int], float] = {}
     while True:
         tasks = client.tasks(dag, run)
         over = all(task.state in OVER for task in tasks)
@@ -37,11 +39,11 @@ def follow(
                 say(_line(task))
         if any(task.state == "awaiting_input" for task in tasks):
             for question in client.questions(dag, run):
-                if (question.task, question.map_index) in asked:
+                since = asked.setdefault((question.task, question.map_index), time.monotonic())
+                if time.monotonic() - since < THINK_S:
                     continue
                 if (choice := answer(question)) is not None:
                     client.answer(question, choice)
-                    asked.add((question.task, question.map_index))
                     say(f"  {question.task:20} {choice} is answered: {question.subject}")
         if state in FINAL:
             return state

@@ -94,7 +94,7 @@ def perform(row: Row, approval: str = "auto") -> None:
 
 def event_of(trigger: Any) -> Any:
     if isinstance(trigger, ProcessEnded):
-        trigger.poll_seconds = 0.05
+        trigger.poll_seconds, trigger.settle_seconds = 0.05, 0.0
 
     async def first() -> Any:
         return await anext(trigger.run())

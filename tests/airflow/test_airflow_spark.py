@@ -41,7 +41,7 @@ def run(task: SparkApplicationOperator) -> Any:
     path, kwargs = trigger.serialize()
     assert path == "plugins.watershed_spark.ProcessEnded"
     return getattr(task, deferred.value.method_name)(
-        CONTEXT, event_of(ProcessEnded(**{**kwargs, "poll_seconds": 0.05}))
+        CONTEXT, event_of(ProcessEnded(**{**kwargs, "poll_seconds": 0.05, "settle_seconds": 0.0}))
     )
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.admin import Admin
-from clusters.errors import ClusterError, Unreachable
+from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, connection_settings
 from replicator.errors import ReplicatorError
 from spark.errors import SparkError, WrongUse
@@ -138,7 +138,7 @@ def host_worker(
 ) -> Iterator[str]:
     """One task: a worker, until the driver hangs up or the fleet's record says stopped.
 
-    A cluster that does not answer is tried again; anything else that stops the worker ends the task with its reason.
+    A cluster that is in trouble is tried again; what a person has to mend ends the task with its reason.
     """
     from replicator.events import log_events
     from replicator.worker import run_worker
@@ -157,12 +157,12 @@ def host_worker(
             try:
                 run_worker(connect(target), connect, topology=plan.topology, worker_id=worker_id, stop=stop)
                 break
-            except Unreachable as error:
-                print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
-                stop.wait(PAUSE_S)
-            except (ClusterError, ReplicatorError, TopologyError) as error:
+            except (SecretMissing, WrongCluster, Unauthorised, ReplicatorError, TopologyError) as error:
                 yield str(error)
                 return
+            except ClusterError as error:  # it does not answer, or not yet as it should
+                print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
+                stop.wait(PAUSE_S)
     finally:
         let_go()
     yield ""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lab.account import Account, account, find_applications
-from lab.demo.stage import Stage
+from lab.demo.stage import SOURCE, TARGET, Stage
+from lab.records import ENTRY, FIELDS, FORMATS, description, read_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,7 @@ class Outcome:
 
     states: dict[str, str]  # DAG id -> final state of its run
     account: Account
+    written: dict[str, int]  # cluster -> records acknowledged there
     proofs: dict[str, dict[str, Any]]  # step -> summary.json
     seconds: float
     evidence: Path
@@ -37,13 +41,19 @@ class Outcome:
     def good(self) -> bool:
         runs = all(state == "success" for state in self.states.values())
         a = self.account
-        return runs and self.unproven == 0 and a.lost == 0 and a.repeated == 0 and a.out_of_order_per_key == 0
+        clean = a.lost == 0 and a.repeated == 0 and a.out_of_order_per_key == 0
+        return runs and clean and self.unproven == 0 and self.copied >= self.written[SOURCE]
 
 
 def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> Outcome:
     """`run` is the folder of the migration's run in Airflow's state."""
     proofs = {name: found for name in ("history_proof", "tail_proof") if (found := _summary(run / name))}
-    return Outcome(states, account(find_applications(stage.applications)), proofs, seconds, run / "evidence")
+    found = find_applications(stage.applications)
+    counted = account(found)
+    producers = [path for path in found if description(path)["role"] == "producer"]
+    written = {alias: sum(_acknowledged(path, alias) for path in producers) for alias in (SOURCE, TARGET)}
+    written[SOURCE] += counted.preloaded
+    return Outcome(states, counted, written, proofs, seconds, run / "evidence")
 
 
 def table(result: Outcome) -> str:
@@ -51,8 +61,13 @@ def table(result: Outcome) -> str:
     a = result.account
     unproven = "no proof" if result.unproven is None else f"{result.unproven:,}"
     rows = [
-        ("records written by applications", f"{a.acked:,}", f"acknowledged; {a.preloaded:,} of them before"),
+        (
+            f"records written to {SOURCE}",
+            f"{result.written[SOURCE]:,}",
+            f"acknowledged; {a.preloaded:,} of them before",
+        ),
         ("records copied and proven equal", f"{result.copied:,}", "Spark, record fingerprints"),
+        (f"records written to {TARGET} since", f"{result.written[TARGET]:,}", "acknowledged"),
         ("unproven", unproven, "Spark: missing, altered, reordered, unverifiable, extra"),
         ("lost", f"{a.lost:,}", "acknowledged and never processed by billing"),
         ("repeated", f"{a.repeated:,}", "processed twice by billing"),
@@ -67,6 +82,16 @@ def table(result: Outcome) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = [f"  {what:<{widths[0]}}  {value:>{widths[1]}}  {source}" for what, value, source in rows]
     return "\n".join([*lines, "", f"  evidence: {result.evidence}"])
+
+
+def _acknowledged(application: Path, alias: str) -> int:
+    """How many records the application wrote down as acknowledged by this cluster."""
+    path, clusters = application / "records.bin", read_words(application)["cluster"]
+    if alias not in clusters or not path.exists():
+        return 0
+    layout = np.dtype({"names": FIELDS, "formats": FORMATS, "itemsize": ENTRY.size})
+    entries = np.fromfile(path, dtype=layout, count=path.stat().st_size // ENTRY.size)
+    return int(np.count_nonzero(entries["cluster"] == clusters.index(alias)))
 
 
 def _summary(step: Path) -> dict[str, Any] | None:

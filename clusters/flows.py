@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from topology.plan import PlanFlow
-
 from clusters.control import FLOWS, ControlWriter, latest
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.fleet import FLEET_PREFIX
 from clusters.settings import ConnectionSettings
+from topology.plan import PlanFlow
 
 FlowState = Literal["running", "paused", "stopped"]
 SCHEMA = 1

@@ -4,6 +4,7 @@ Schema for editors. A shape never stops at the first problem; it reports and rea
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,16 +37,18 @@ class Reader:
         self.problems.append(Problem(code, message, (Label(span), *more), path=path, help=help_))
 
 
-class Shape:
+class Shape(ABC):
     """`expected` completes the sentence `expected …`."""
 
     expected: str
 
+    @abstractmethod
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
-        raise NotImplementedError
+        """The value of `node`, or None when it was wrong, which the reader was then told."""
 
+    @abstractmethod
     def schema(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The same shape as JSON Schema."""
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
         reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)

@@ -222,8 +222,14 @@ def ask_later(wanted: AskApproval) -> ApprovalSeen:
 
 
 def evidence_text(wanted: AskApproval) -> str:
-    """What a person decides on, as Markdown: the outcomes of the gates so far."""
-    lines = [f"**{wanted.by}** is asked: {wanted.question}", ""]
+    """What a person decides on, as Markdown: the numbers that the gates saw; offsets stay in the journal."""
+    lines = [f"**{wanted.by}** is asked to decide: {wanted.question}", ""]
     for step, outcome in wanted.evidence.items():
-        lines += [f"#### {step.replace('_', ' ')}", "```json", json.dumps(outcome, indent=1, default=str), "```"]
+        lines += [f"#### {step.replace('_', ' ')}", "", "| what | seen |", "|---|---|"]
+        for name, value in outcome.items():
+            if isinstance(value, dict):
+                lines += [f"| {name}: {key} | {number} |" for key, number in value.items() if isinstance(number, int)]
+            elif value is not None:
+                lines.append(f"| {name} | {value} |")
+        lines.append("")
     return "\n".join(lines)

@@ -7,7 +7,6 @@ makes that safe (an unfinished step is resumed, a finished one is not done again
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -17,8 +17,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
-    """A flow as it should be now. `generation` grows with every change of content; `producer_id` is the id
-    that the target cluster issued for the flow's life (None until a worker asked for it)."""
+    """A flow as it should be now. `generation` grows with every order to restart; `producer_id` is the id that the
+    target cluster issued for the flow's life; `source_cluster_id` is where its records come from, whatever this or
+    another topology file calls that cluster."""
 
     flow: PlanFlow
     plan_hash: str
@@ -26,6 +27,7 @@ class FlowRecord:
     generation: int = 1
     state: FlowState = "running"
     producer_id: int | None = None
+    source_cluster_id: str | None = None
 
     @property
     def key(self) -> str:
@@ -43,6 +45,7 @@ class FlowRecord:
             "generation": self.generation,
             "state": self.state,
             "producer_id": self.producer_id,
+            "source_cluster_id": self.source_cluster_id,
         }
 
     @classmethod
@@ -62,6 +65,7 @@ class FlowRecord:
                 generation=value["generation"],
                 state=value["state"],
                 producer_id=value["producer_id"],
+                source_cluster_id=value["source_cluster_id"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(

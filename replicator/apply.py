@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusters.admin import Admin
 from clusters.control import FLOWS, ControlWriter, ensure_control_topics, read_log
@@ -83,13 +83,19 @@ def _apply_flow(
             f"flow {flow.id} already copies with other target names; a changed naming would copy everything again. "
             "Give the flow a suffix to start a second one, or restore the naming"
         )
-    if flow.state == "running":
-        with Admin(settings[flow.source]) as source:
+    with Admin(settings[flow.source]) as source:
+        source_id = source.cluster_id()
+        if flow.state == "running":
             for mapped in mapped_topics(flow, source, target):
                 if mapped.created:
                     changed(Change(flow.target, "created topic", mapped.target_topic))
-    if before is not None and (before.flow, before.plan_hash) == (flow, plan.hash):
+    if before is not None and (before.flow, before.plan_hash, before.source_cluster_id) == (flow, plan.hash, source_id):
         return
+    if before is not None and before.source_cluster_id != source_id:
+        raise CannotApply(
+            f"flow {flow.id} copied from cluster {before.source_cluster_id} so far, and {flow.source} is {source_id}; "
+            "give the flow a suffix to copy from the other cluster"
+        )
     producer_id = before.producer_id if before else None
     record = FlowRecord(
         flow=flow,
@@ -98,11 +104,12 @@ def _apply_flow(
         generation=before.generation if before else 1,
         state=before.state if before and before.flow.state == flow.state else flow.state,
         producer_id=producer_id if producer_id is not None else _producer_id(settings[flow.target]),
+        source_cluster_id=source_id,
     )
     write_flow(writer, record)
     agreed = _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
-        write_flow(writer, FlowRecord(flow, plan.hash, plan.topology, record.generation, record.state, agreed))
+        write_flow(writer, replace(record, producer_id=agreed))
     changed(Change(flow.target, "updated flow" if before else "wrote flow", flow.id))
 
 

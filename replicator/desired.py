@@ -24,7 +24,7 @@ class DesiredState:
         self.settings = settings
         self.flows: dict[str, FlowRecord] = {}
         self.fleets: dict[str, FleetRecord] = {}
-        self._there = False
+        self.there = False  # whether the topic has been found
         self._position = 0
         self._consumer = Consumer(
             settings.librdkafka(
@@ -57,7 +57,7 @@ class DesiredState:
 
     def follow(self, timeout: float) -> None:
         """Take what is there within `timeout` seconds; nothing before the first `catch_up` found the topic."""
-        if not self._there:
+        if not self.there:
             return
         for message in self._consumer.consume(100, timeout=timeout):
             error = message.error()
@@ -71,12 +71,12 @@ class DesiredState:
         self._consumer.close()
 
     def _assigned(self) -> bool:
-        if not self._there:
+        if not self.there:
             topics = self._consumer.list_topics(FLOWS, timeout=10).topics
             if topics[FLOWS].error is not None:
                 return False
             self._consumer.assign([TopicPartition(FLOWS, 0, OFFSET_BEGINNING)])
-            self._there = True
+            self.there = True
         return True
 
     def _take(self, key: str, payload: bytes | None) -> None:

@@ -12,7 +12,8 @@ from replicator.batches import Batch
 
 
 class Guard:
-    """`origins()` gives producer id → alias of the cluster that flow reads from, for all flows into the source.
+    """`origins()` gives producer id → id of the cluster that flow reads from, for all flows into the source.
+    `target` is this flow's target's cluster id: another topology file may know the same cluster by another alias.
 
     A flow's producer id is registered before its first batch is written. So an id that is unknown after reading the
     registry again belongs to an ordinary producer, for good.

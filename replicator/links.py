@@ -150,7 +150,10 @@ class SourceLink(Link):
                 copy.trouble = copy.trouble or trouble
             return
         copy.source_end = answer.last_stable
-        sifted = sift(answer.records, copy.position, answer.aborted, leave_out=route.leave_out)
+        records = answer.records
+        if 2 * len(records) < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
+            records = memoryview(bytes(records))
+        sifted = sift(records, copy.position, answer.aborted, leave_out=route.leave_out)
         runs = copy.accept(sifted)
         if runs:
             route.ledger.append(runs)
@@ -205,8 +208,9 @@ class TargetLink(Link):
         self._first = (self._first + 1) % len(routes)
         request: list[tuple[Route, Outgoing]] = []
         size = 0
+        now = int(time.time() * 1000)
         for route in routes[self._first :] + routes[: self._first]:
-            outgoing = route.copy.next_outgoing()
+            outgoing = route.copy.next_outgoing(now)
             if outgoing is not None:
                 request.append((route, outgoing))
                 size += outgoing.size

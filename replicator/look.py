@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clusters.errors import ClusterError, RequestRefused, TopicMissing
+from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.connection import Connection, connect
@@ -148,6 +148,16 @@ def _led(
     topics = {topic.name: topic for topic in metadata.topics}
     for topic, partition in partitions:
         described = topics.get(topic)
+        if described is not None and described.error == codes.TOPIC_AUTHORIZATION_FAILED:
+            found[topic, partition] = Unauthorised(
+                f"cluster {settings.alias} does not let this principal see topic {topic}: DESCRIBE on it is missing",
+                alias=settings.alias,
+                topic=topic,
+            )
+            continue
+        if described is not None and described.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
+            found[topic, partition] = _refused(settings.alias, "Metadata", topic, partition, described.error)
+            continue
         if described is None or described.error or partition >= len(described.partitions):
             found[topic, partition] = TopicMissing(
                 f"cluster {settings.alias} has no topic {topic} with a partition {partition}",

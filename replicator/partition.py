@@ -144,10 +144,14 @@ class PartitionCopy:
             for run in runs:
                 self._blocked_from.remove(run.target)
 
-    def next_outgoing(self) -> Outgoing | None:
-        """The batch to send now, moved to `in_flight`; None while there is none or it must wait."""
+    def next_outgoing(self, now: int | None = None) -> Outgoing | None:
+        """The batch to send at `now` (ms), moved to `in_flight`; None while there is none or it must wait."""
         with self.lock:
-            if self.trouble is not None or not self.ready or len(self.in_flight) >= self.depth:
+            # A partition that was idle for long: the broker may have forgotten us since the last answer.
+            depth = (
+                min(self.depth, self._depth(self.copied_timestamp, now)) if self.copied_timestamp > 0 else self.depth
+            )
+            if self.trouble is not None or not self.ready or len(self.in_flight) >= depth:
                 return None
             if self._blocked_from and self.ready[0].first >= min(self._blocked_from):
                 return None

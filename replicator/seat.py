@@ -14,7 +14,7 @@ from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
-TIMES_THE_SAME = 3
+TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
 NEAR = 5_000  # offsets behind the source's end that still count as running
 
 
@@ -34,6 +34,7 @@ class Seat:
     leader_epoch: int = -1  # of the last batch fetched, so that a truncated source is noticed (KIP-320)
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
+    _since: float = 0.0  # when that reason came first
     _source_position: int = -1
     _source_end: int = -1
     _target_end: int = -1
@@ -49,23 +50,25 @@ class Seat:
             self.wanted
             and self.route is None
             and not self.looking
-            and self.stopped is None
+            and (self.stopped is None or self.stopped.state in states.SELF_HEALING)
             and self.record.state == "running"
             and now >= self.not_before
         )
 
     def took_route(self, route: Route) -> None:
-        self.route, self.waiting_for = route, ""
+        self.route, self.waiting_for, self.stopped = route, "", None
         self._bytes, self._at = 0, time.monotonic()
 
     def found(self, trouble: Loud | LookAgain, now: float) -> None:
         """A look, or copying, ended in `trouble`."""
         if isinstance(trouble, Loud):
-            self.stopped = trouble
+            self.stopped, self.not_before = trouble, now + states.RETRY_S
             return
-        self.same = self.same + 1 if trouble.reason == self._last_reason else 1
+        if trouble.reason != self._last_reason:
+            self.same, self._since = 0, now
+        self.same += 1
         self._last_reason = trouble.reason
-        if trouble.in_the_end is not None and self.same >= TIMES_THE_SAME:
+        if trouble.in_the_end is not None and self.same >= TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
             self.stopped = Loud(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row")
             return
         self.waiting_for = trouble.reason

@@ -37,6 +37,10 @@ REMEDIES: Final = {
 }
 
 
+SELF_HEALING: Final = frozenset({"unauthorised"})  # tried again by itself, every RETRY_S
+RETRY_S: Final = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class Loud:
     """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets."""
@@ -46,14 +50,15 @@ class Loud:
 
     @property
     def remedy(self) -> str:
-        return REMEDIES[self.state]
+        again = "" if self.state in SELF_HEALING else "; then `topology flow restart`"
+        return REMEDIES[self.state] + again
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
     """The outcome is unknown or the log is not where we thought: find out anew, then go on.
 
-    `in_the_end`: the loud state when the very same reason comes back three times in a row.
+    `in_the_end`: the loud state when the very same reason comes back three times in a row, for five seconds.
     """
 
     reason: str

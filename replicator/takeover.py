@@ -60,7 +60,11 @@ def take_over(
             continue
         seen, at_source, at_target = found
         remembered, generation = known[key]
-        decided = resume(remembered, seen, record.producer_id, record.flow.start)
+        try:
+            decided = resume(remembered, seen, record.producer_id, record.flow.start)
+        except ReplicatorError as error:  # a map that contradicts the log concerns its partition only
+            taken[key] = LookAgain(str(error), "duplicated")
+            continue
         if not isinstance(decided, Resume):
             taken[key] = decided
             continue
@@ -91,32 +95,44 @@ def claimed(
     (`start: latest`, retention): both write a claim, the first one in the ledger counts, the other withdraws."""
     claims: dict[PartitionKey, Block] = {}
     for found in candidates:
-        first = Run(found.resume.target_end, found.resume.position)
-        claims[found.block.key] = replace(found.block, number=CLAIM, runs=(first,))
+        run = Run(found.resume.target_end, found.resume.position)
+        claims[found.block.key] = replace(found.block, number=CLAIM, runs=(run,))
+    failures: list[ClusterError] = []  # of these records: a flush would also raise those of other threads
+
+    def done(error: ClusterError | None, _offset: int) -> None:
+        if error is not None:
+            failures.append(error)
+
     for key, claim in claims.items():
-        writer.put_nowait(LEDGER, claim.record_key, claim.to_json(), slot_of(key.flow, key.topic, key.partition))
+        slot = slot_of(key.flow, key.topic, key.partition)
+        writer.put_nowait(LEDGER, claim.record_key, claim.to_json(), slot, on_done=done)
     writer.flush()
-    first_claim: dict[PartitionKey, Block] = {}
+    if failures:
+        raise failures[0]
+    first_claim = dict(claims)
     for block in read_blocks(target, slots=slots):
         if block.key in claims and block.number == CLAIM and block.generation.number == 1:
-            before = first_claim.get(block.key)
-            if before is None or block.at < before.at:
+            before = first_claim[block.key]
+            if before.at < 0 or block.at < before.at:
                 first_claim[block.key] = block
     decided: dict[PartitionKey, Taken | LookAgain] = {}
     for found in candidates:
         key = found.block.key
-        if first_claim[key].generation == found.block.generation:
+        first = first_claim[key]
+        if first.generation == found.block.generation:
             decided[key] = found
         else:
-            writer.put_nowait(LEDGER, claims[key].record_key, None, slot_of(key.flow, key.topic, key.partition))
-            decided[key] = LookAgain(f"worker {first_claim[key].generation.worker} was first to begin this partition")
+            slot = slot_of(key.flow, key.topic, key.partition)
+            writer.put_nowait(LEDGER, claims[key].record_key, None, slot, on_done=done)
+            decided[key] = LookAgain(f"worker {first.generation.worker} was first to begin this partition")
     writer.flush()
     return decided
 
 
 def _trouble(error: ClusterError, source_alias: str) -> Loud | LookAgain:
     if isinstance(error, TopicMissing):
-        return Loud("source_gone" if error.alias == source_alias else "target_gone", str(error))
+        # A broker that has not heard of a new topic yet says the same.
+        return LookAgain(str(error), "source_gone" if error.alias == source_alias else "target_gone")
     if isinstance(error, Unauthorised):
         return Loud("unauthorised", str(error))
     return LookAgain(str(error))

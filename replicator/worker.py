@@ -45,6 +45,7 @@ BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition cou
 STATUS_S = 1.0
 DRAIN_S = 5.0
 PACE_S = 0.02
+WAIT_FOR_APPLY_S = 3.0
 DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
 
@@ -71,9 +72,11 @@ class Worker:
         self.target, self.connect, self.topology, self.worker_id = target, connect, topology, worker_id
         with Admin(target) as admin:
             admin.check_identity()
+            self._target_id = admin.cluster_id()
             self._expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or DEFAULT_EXPIRATION_MS)
         self._desired = DesiredState(target)
         self._desired.catch_up()
+        self._ask_again = 0.0
         self._fleet_at_start = self._desired.fleets.get(fleet_key(topology, target.alias))
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
         self._acknowledging = True
@@ -101,7 +104,7 @@ class Worker:
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
         self._membership.poll(PACE_S)
-        self._desired.follow(0)
+        self._follow()
         flows = self._flows()
         self._discover(flows)
         self._assign_seats(flows)
@@ -131,6 +134,25 @@ class Worker:
             log.warning("last reports lost", extra={"reason": str(error)})
         self._desired.close()
         log.info("worker stopped", extra={"worker": self.worker_id})
+
+    def _follow(self) -> None:
+        """Desired state as of now; a flow whose content changed gets fresh limits and a fresh guard."""
+        before = dict(self._desired.flows)
+        if self._desired.there:
+            self._desired.follow(0)
+        elif time.monotonic() >= self._ask_again:
+            self._ask_again = time.monotonic() + WAIT_FOR_APPLY_S
+            try:
+                self._desired.catch_up()
+            except ClusterError as error:
+                log.warning("desired state unknown", extra={"reason": str(error)})
+            if not self._desired.there:
+                log.info("no flows yet", extra={"remedy": "run `topology apply`", "target": self.target.alias})
+        for flow_id, record in self._desired.flows.items():
+            old = before.get(flow_id)
+            if old is not None and old.flow != record.flow:
+                self._rates.pop(flow_id, None)
+                self._guards.pop(flow_id, None)
 
     def _flows(self) -> dict[str, FlowRecord]:
         return {
@@ -186,6 +208,8 @@ class Worker:
         if record.generation != seat.record.generation:
             seat.stopped = None
             self._halt(seat, "restarted")
+        if record.flow != seat.record.flow:
+            self._halt(seat, "changed")
         if record.state != "running":
             self._halt(seat, record.state)
         seat.record = record
@@ -316,18 +340,18 @@ class Worker:
                 with reading:
                     registry.catch_up()
                     return {
-                        flow.producer_id: flow.flow.source
+                        flow.producer_id: flow.source_cluster_id
                         for flow in registry.flows.values()
-                        if flow.producer_id is not None
+                        if flow.producer_id is not None and flow.source_cluster_id is not None
                     }
 
-            guard = Guard(record.flow.target, record.flow.forward, origins)
+            guard = Guard(self._target_id, record.flow.forward, origins)
             self._guards[record.flow.id] = guard
         return guard
 
     def _may_fetch(self) -> bool:
-        held = sum(seat.route.copy.buffered for seat in list(self._seats.values()) if seat.route is not None)
-        return held < BUDGET_BYTES
+        routes = [seat.route for seat in list(self._seats.values())]  # the loop may take one off meanwhile
+        return sum(route.copy.buffered for route in routes if route is not None) < BUDGET_BYTES
 
     def _give_up(self, slots: set[int]) -> None:
         """Slots are about to belong to somebody else: finish what is in flight first."""

@@ -78,7 +78,7 @@ def migrate(
         wave,
         {alias: connect(alias) for alias in (flow.source, flow.target)},
         prove=lambda wanted: prove_in(folder() / ("tail" if wanted.final else "history"), path, plan.hash, wanted),
-        applications=applications_of(migration, _confirm),
+        applications=applications_of(migration, None if approve == "auto" or not sys.stdin.isatty() else _confirm),
         approve=approve_all if approve == "auto" else _ask,
         say=lambda event: _show(event, to_stderr=form == "json"),
         run_id=run_id,
@@ -102,8 +102,8 @@ def _ask(ask: AskApproval) -> ApprovalSeen:
 
 
 def _confirm(question: str) -> bool:
-    """A person answers for an application without a control endpoint; without a terminal nobody does."""
-    return sys.stdin.isatty() and click.confirm(question, default=False, err=True)
+    """A person answers for an application without a control endpoint."""
+    return click.confirm(question, default=False, err=True)
 
 
 def _show(event: Event, *, to_stderr: bool) -> None:

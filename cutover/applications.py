@@ -6,6 +6,7 @@ are idempotent and return when it is done. Only addresses from the topology file
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from cutover.errors import CutoverError
 
 _MOST_BYTES = 64 * 1024
+_DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
 
 Confirm = Callable[[str], bool]
 
@@ -33,7 +35,7 @@ class ApplicationFailed(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationState:
-    """state: `running` | `stopped` | `unknown`. by: `endpoint` or `person`."""
+    """state: `running` | `stopped` | `unknown`. by: `endpoint`, `person`, or `nobody` who could be asked."""
 
     state: str
     cluster: str | None
@@ -42,21 +44,26 @@ class ApplicationState:
 
 @dataclass(frozen=True, slots=True)
 class Applications:
-    """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds."""
+    """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds.
+
+    confirm None: nobody can be asked, so applications without an endpoint cannot be moved.
+    """
 
     endpoints: Mapping[str, str | None]
-    confirm: Confirm
+    confirm: Confirm | None
     timeout: float = 60.0
 
     def look(self, name: str) -> ApplicationState:
         url = self.endpoints.get(name)
-        return _state(name, self._call(name, url, "GET")) if url else ApplicationState("unknown", None, "person")
+        if url:
+            return _state(name, self._call(name, url, "GET"))
+        return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:
         url = self.endpoints.get(name)
         if url:
             return _state(name, self._call(name, f"{url.rstrip('/')}/stop", "POST", {}))
-        self._ask(f"Stop the {role} {name} (at {alias}) and wait until it has ended. Is it stopped?")
+        self._ask(name, f"Stop the {role} {name} (at {alias}) and wait until it has ended. Is it stopped?")
         return ApplicationState("unknown", None, "person")
 
     def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
@@ -64,20 +71,28 @@ class Applications:
         if url:
             body = {"cluster": alias, "bootstrap": ",".join(bootstrap)}
             return _state(name, self._call(name, f"{url.rstrip('/')}/start", "POST", body))
-        self._ask(f"Start the {role} {name} at {alias} ({','.join(bootstrap)}). Is it running there?")
+        self._ask(name, f"Start the {role} {name} at {alias} ({','.join(bootstrap)}). Is it running there?")
         return ApplicationState("unknown", None, "person")
 
-    def _ask(self, question: str) -> None:
+    def _ask(self, name: str, question: str) -> None:
+        if self.confirm is None:
+            raise ApplicationFailed(
+                f"application {name} has no control endpoint and nobody can be asked; {_DECLARE.format(name=name)}",
+                transient=False,
+            )
         if not self.confirm(question):
             raise ApplicationFailed(f"not confirmed: {question}", transient=False)
 
     def _call(self, name: str, url: str, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise ApplicationFailed(f"application {name}: {url} is not an http address", transient=False)
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
-        request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 -- checked above
         try:
+            if urlsplit(url).scheme not in ("http", "https"):
+                raise ApplicationFailed(
+                    f"application {name}: {url} is not an http address; correct migration.applications.{name}.http",
+                    transient=False,
+                )
+            request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 -- checked
             with _OPENER.open(request, timeout=self.timeout) as answer:
                 content = answer.read(_MOST_BYTES)
         except urllib.error.HTTPError as error:
@@ -91,6 +106,12 @@ class Applications:
                 f"application {name} does not answer at {url} ({reason}); check that it runs and that "
                 f"migration.applications.{name}.http is its control address",
                 transient=True,
+            ) from None
+        except (http.client.HTTPException, ValueError) as error:  # a malformed address, or no HTTP spoken there
+            raise ApplicationFailed(
+                f"application {name} cannot be called at {url} ({str(error) or type(error).__name__}); correct "
+                f"migration.applications.{name}.http, its control address",
+                transient=False,
             ) from None
         try:
             value = json.loads(content)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from clusters.settings import ConnectionSettings
 from cutover.actions import Action, AskApproval, Begin, Deed, Finish, Json, Pause, Prove, Say, Seal
-from cutover.applications import Applications
+from cutover.applications import Applications, Confirm
 from cutover.consumers_first import Result, consumers_first
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence import Identity, write_evidence
@@ -26,7 +26,7 @@ from cutover.policy import Policy, policy_of
 from cutover.runs import Claim, claim
 from cutover.steps import PRESENTATION, Step, steps_of
 from topology.plan import Migration as PlanMigration
-from topology.plan import Plan, Wave
+from topology.plan import Plan, Verify, Wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Migration:
         self._evidence = evidence
         if world is None:
             assert settings is not None, "without a world, the connection settings are needed"
-            applications = applications or applications_of(migration, confirm=lambda _question: False)
+            applications = applications or applications_of(migration, confirm=None)
             world = LiveWorld(plan, self.flow, settings, applications, clock)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
@@ -261,11 +261,21 @@ def wave_of(plan: Plan, wave: str | None) -> tuple[PlanMigration, Wave]:
     found = migration.waves[0]
     if found.strategy != "consumers_first":
         raise NotSupported(f"wave {found.name} has strategy {found.strategy}; this version runs consumers_first only")
+    for place, gates in (("before", found.gates_before), ("after", found.gates_after)):
+        for gate in gates:
+            if isinstance(gate, Verify) and gate.level != "L1":
+                raise NotSupported(
+                    f"wave {found.name}, gates.{place}: verify asks for level {gate.level}, and this version proves L1 "
+                    "only; use level L1"
+                )
     return migration, found
 
 
-def applications_of(migration: PlanMigration, confirm: Callable[[str], bool]) -> Applications:
-    """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others."""
+def applications_of(migration: PlanMigration, confirm: Confirm | None) -> Applications:
+    """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
+
+    confirm None: nobody can be asked, and preflight refuses applications without an endpoint.
+    """
     return Applications({name: app.http for name, app in migration.applications.items()}, confirm)
 
 

@@ -124,6 +124,12 @@ def _applications(ground: Ground, problems: list[str]) -> Asking[dict[str, str]]
         seen = yield from ask(LookAtApplication(name, role), ApplicationSeen, ground.policy)
         if seen.state == "running" and seen.cluster not in (None, ground.flow.source):
             problems.append(f"{role} {name} runs at {seen.cluster}, not at {ground.flow.source}")
+        if seen.by == "nobody":
+            problems.append(
+                f"{role} {name} has no control endpoint, and nobody can be asked to stop and start it: declare its "
+                f"address in migration.applications.{name}.http, or run `topology migrate` in a terminal without "
+                "--approve auto"
+            )
         states[name] = seen.state
     return states
 

@@ -58,13 +58,25 @@ class Ground:
     ) -> dict[TopicPartition, int]:
         """Source offsets below `upto` that are not on the target, without partitions that miss nothing.
 
-        A log without records misses nothing.
+        A log that holds nothing and of which nothing was copied misses nothing. Raises Refused when the source's log
+        begins behind the copied position: what lay between is gone, and no waiting brings it.
         """
         out: dict[TopicPartition, int] = {}
+        expired: dict[TopicPartition, int] = {}
         for place, end in sorted(upto.items()):
-            position = held[place].position if place in held else logs.starts[place]
-            if position < end and logs.starts[place] < end:
+            start = logs.starts[place]
+            position = held[place].position if place in held and held[place].map.runs else start
+            if position < start:
+                expired[place] = position
+            elif position < end:
                 out[place] = end - position
+        if expired:
+            named = "; ".join(f"{p}: source offsets {at} to {logs.starts[p] - 1}" for p, at in expired.items())
+            raise Refused(
+                f"{named} expired before they were copied: {self.flow.target} can never hold them. Raise the source's "
+                f"retention, and copy these topics anew with another flow before they are migrated",
+                {"expired": {str(p): logs.starts[p] - at for p, at in expired.items()}},
+            )
         return out
 
     def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:

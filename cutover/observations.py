@@ -95,7 +95,10 @@ class RecordsSeen(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSeen(Observation):
-    """state: `running` | `stopped` | `unknown` (no control endpoint; a person answers for it). cluster: alias."""
+    """state: `running` | `stopped` | `unknown` (no control endpoint). cluster: alias.
+
+    by: `endpoint`, `person` (who answers for it), or `nobody`: it could be neither stopped nor started.
+    """
 
     name: str
     state: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -95,6 +96,43 @@ def test_nobody_there() -> None:
 def test_only_http_addresses_are_called() -> None:
     with pytest.raises(ApplicationFailed, match="not an http address"):
         Applications({"billing": "file:///etc/passwd"}, lambda _q: True).look("billing")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:port", "http://[::1", "http://127.0.0.1:9/a b", "http://bill\u00efng..x:9", "http://"]
+)
+def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
+    with pytest.raises(ApplicationFailed, match=r"migration\.applications\.billing\.http") as failed:
+        Applications({"billing": url}, None, timeout=2).look("billing")
+    assert failed.value.transient is (url == "http://")
+
+
+def test_something_else_than_http_at_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail\r\n\r\n")
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ApplicationFailed, match=r"migration\.applications\.billing\.http") as failed:
+            Applications({"billing": url}, None, timeout=5).look("billing")
+        assert not failed.value.transient
+        thread.join(5)
+
+
+def test_without_endpoint_and_person_nothing_is_stopped() -> None:
+    told = Applications({}, None)
+    assert told.look("billing") == ApplicationState("unknown", None, "nobody")
+    with pytest.raises(
+        ApplicationFailed, match=r"nobody can be asked.*applications\.billing\.http"
+    ) as failed:
+        told.stop("billing", "consumer", "onprem")
+    assert not failed.value.transient
 
 
 def test_a_person_confirms_where_no_endpoint_is_declared() -> None:

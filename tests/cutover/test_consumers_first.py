@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,17 @@ from cutover.actions import (
     StopApplication,
 )
 from cutover.consumers_first import ACTS, UNDOS, Result
-from cutover.errors import NotSupported
-from cutover.observations import ApprovalSeen, Failed, Observation, ProofSeen
+from cutover.errors import NotSupported, Refused
+from cutover.ground import Ground
+from cutover.observations import ApprovalSeen, Failed, LogsSeen, Observation, ProofSeen
+from cutover.offsets import CopiedPartition
 from cutover.policy import Policy
 from cutover.steps import PRESENTATION, steps_of, undo_of
+from replicator.offsetmap import OffsetMap, Run
 from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration, a_plan, target_of
+from topology.plan import Verify
+
+PLACE = TopicPartition("clicks", 0)
 
 
 def lost_and_repeated(world: World) -> tuple[int, int]:
@@ -136,6 +143,15 @@ def _run_ahead(world: World) -> None:
         world.tick()
 
 
+def _expire(world: World) -> None:
+    """The source's retention takes all that orders-0 holds, the last of it before it was copied."""
+    _no_copying(world)
+    place = TopicPartition("orders", 0)
+    for _ in range(4):
+        world.write("source", place)
+    world.starts[place] = len(world.logs["source"][place])
+
+
 def _corrupt(world: World) -> None:
     """The target holds other records than the source."""
     log = world.logs["target"][target_of(TopicPartition("orders", 0))]
@@ -157,6 +173,9 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
      "has offsets at cloud already"),
     ("preflight", "refused", lambda w: w.offsets["source"][GROUP].update({TopicPartition("other", 0): 1}),
      "also reads other"),
+    ("preflight", "refused", lambda w: w.nobody.add(PRODUCER), "migration.applications.checkout.http"),
+    ("lag_gate", "refused", _expire, "orders-0: source offsets 12 to 16 expired before they were copied"),
+    ("drain", "rolled_back", _at(StopApplication, _expire, nth=2), "expired before they were copied"),
     ("lag_gate", "refused", _run_ahead, "copied nothing for 4 s and misses clicks-0, orders-0, orders-1"),
     ("history_proof", "refused", _verdict("different", 2), "2 unproven"),
     ("history_proof", "refused", _verdict("incomplete", 0), "verdict incomplete"),
@@ -189,6 +208,8 @@ def test_a_refusal_takes_everything_back(step: str, state: str, spoil: Spoil, wo
     assert (result.step, result.state) == (step, state), result
     assert words in result.reason
     world.hook = lambda _action: None
+    world.nobody.clear()
+    world.starts.clear()
     world.verdict, world.copying, world.flow_state = None, True, "running"
     world.offsets["source"][GROUP].pop(TopicPartition("other", 0), None)
     world.strangers = {"source": 0, "target": 0}
@@ -348,8 +369,43 @@ def test_a_rollback_undoes_in_exact_inverse_order() -> None:
 
 @pytest.mark.parametrize(
     ("wave", "words"),
-    [({"strategy": "fenced"}, "strategy fenced"), ({"strategy": "producers_first"}, "consumers_first only")],
+    [
+        ({"strategy": "fenced"}, "strategy fenced"),
+        ({"strategy": "producers_first"}, "consumers_first only"),
+        ({"gates_before": (Verify("L2"),)}, r"gates\.before: verify asks for level L2.*use level L1"),
+        ({"gates_after": (Verify("L1"), Verify("L0"))}, r"gates\.after: verify asks for level L0.*use level L1"),
+    ],
 )
-def test_what_cannot_be_run_yet_is_said(wave: dict[str, str], words: str) -> None:
+def test_what_cannot_be_run_yet_is_said(wave: dict[str, Any], words: str) -> None:
     with pytest.raises(NotSupported, match=words):
         a_migration(World(), FakeLog(), plan=a_plan(**wave))
+
+
+@pytest.mark.parametrize(
+    ("copied", "start", "end", "missing"),
+    [
+        (None, 0, 0, {}),  # never held anything
+        (None, 7, 7, {}),  # empty before there was a flow
+        (None, 7, 9, {PLACE: 2}),
+        (7, 7, 7, {}),
+        (7, 3, 9, {PLACE: 2}),
+        (9, 3, 9, {}),
+    ],
+)
+def test_what_a_flow_misses(copied: int | None, start: int, end: int, missing: dict[TopicPartition, int]) -> None:
+    assert _behind(copied, start, end) == missing
+
+
+@pytest.mark.parametrize(("copied", "start", "end"), [(4, 7, 7), (4, 7, 9), (0, 1, 1)])
+def test_what_expired_before_it_was_copied_is_refused(copied: int, start: int, end: int) -> None:
+    with pytest.raises(Refused, match=f"clicks-0: source offsets {copied} to {start - 1} expired") as refused:
+        _behind(copied, start, end)
+    assert refused.value.seen == {"expired": {"clicks-0": start - copied}}
+
+
+def _behind(copied: int | None, start: int, end: int) -> dict[TopicPartition, int]:
+    plan = a_plan()
+    assert plan.migration is not None
+    ground = Ground(plan.flows[0], plan.migration.waves[0], Policy())
+    held = {} if copied is None else {PLACE: CopiedPartition(OffsetMap((Run(0, copied),)), 0)}
+    return ground.behind(held, LogsSeen(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})

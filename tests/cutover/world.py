@@ -126,6 +126,8 @@ class World:
         self.verdict: ProofSeen | None = None
         self.hook: Callable[[Action], Observation | None] = lambda _action: None
         self.said: list[str] = []
+        self.nobody: set[str] = set()  # applications without an endpoint, and nobody who could be asked
+        self.starts: dict[TopicPartition, int] = {}  # log starts at the source, where they are not 0
         for _ in range(12):
             self.tick()
 
@@ -206,7 +208,8 @@ class World:
             case LookAtLogs(side, places):
                 ends = {place: len(self.logs[side][place]) for place in places}
                 stable = {place: end - self.open_transaction.get(place, 0) for place, end in ends.items()}
-                return LogsSeen(at, dict.fromkeys(places, 0), stable, ends)
+                starts = {place: self.starts.get(place, 0) if side == "source" else 0 for place in places}
+                return LogsSeen(at, starts, stable, ends)
             case LookAtCopies(places):
                 return CopiesSeen(at, {place: self._copied(place) for place in places})
             case LookAtRecords(side, offsets):
@@ -255,6 +258,8 @@ class World:
 
     def _application(self, at: int, name: str) -> ApplicationSeen:
         app = self.apps[name]
+        if name in self.nobody:
+            return ApplicationSeen(at, name, "unknown", None, "nobody")
         alias = {"source": "onprem", "target": "cloud"}[app.side]
         return ApplicationSeen(at, name, "running" if app.running else "stopped", alias)
 

@@ -183,5 +183,10 @@ class ForgetGroup(Deed):
 
 
 @dataclass(frozen=True, slots=True)
+class StopFlow(Deed):
+    """The migration's flow is not to copy any more: its desired state becomes `stopped` → FlowSeen, read back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Seal(Deed):
     """Write the evidence pack → Sealed."""

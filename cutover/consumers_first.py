@@ -129,11 +129,11 @@ def _roll_back(ground: Ground, begun: list[Step], why: str) -> Asking[Result]:
 
 
 def _stop(ground: Ground, step: Step, why: str) -> Asking[Result]:
-    """Behind the point of no return nothing is switched back: say where we are, and what the ways on are."""
+    """Behind the point of no return nothing is switched back: say where we are, and what the way on is."""
     text = (
-        f"{why}. This is behind the point of no return: nothing is switched back automatically, because a blind switch "
-        f"back would strand what {ground.flow.target} has taken since. Repair the cause and run again with --resume; "
-        f"the way back is the reverse flow ({ground.flow.target} to {ground.flow.source})"
+        f"{why}. This is behind the point of no return: nothing is switched back, because a switch back would strand "
+        f"what {ground.flow.target} has taken since; behind this point there is no way back in this version. "
+        "Repair the cause and run again with --resume"
     )
     yield Say(text)
     return Result("stopped", step.name, text)

@@ -7,11 +7,22 @@ source stood still, and every later step looks again whether it still does.
 from __future__ import annotations
 
 from clusters.names import TopicPartition
-from cutover.actions import Json, LookAtRecords, Say, Seal, Side, StartApplication, StopApplication
+from cutover.actions import (
+    Json,
+    LookAtFlow,
+    LookAtRecords,
+    LookAtTopics,
+    Say,
+    Seal,
+    Side,
+    StartApplication,
+    StopApplication,
+    StopFlow,
+)
 from cutover.errors import Refused
 from cutover.gates import prove
 from cutover.ground import Ground, Progress, copies, refuse_stragglers, source_logs, target_logs
-from cutover.observations import ApplicationSeen, LogsSeen, RecordsSeen, Sealed
+from cutover.observations import ApplicationSeen, FlowSeen, LogsSeen, RecordsSeen, Sealed, TopicsSeen
 from cutover.offsets import growth, show, to_json
 from cutover.waiting import Asking, Check, ask, wait
 
@@ -92,13 +103,12 @@ def prove_tail(ground: Ground, note: Json) -> Asking[None]:
 
 
 def point_of_no_return(ground: Ground, note: Json) -> Asking[None]:
-    """The last look. When this step's outcome is in the journal, the way back is the reverse flow only."""
+    """The last look. When this step's outcome is in the journal, there is no way back in this version."""
     source, target = yield from _nothing_moved(ground)
     note.update(source_ends=to_json(source.ends), target_ends=to_json(target.ends))
     yield Say(
         f"POINT OF NO RETURN: next, {', '.join(ground.producers)} write to {ground.flow.target}. "
-        f"From then on nothing is switched back automatically; the way back is the reverse flow "
-        f"({ground.flow.target} to {ground.flow.source})"
+        "From then on nothing is switched back: behind this point there is no way back in this version"
     )
 
 
@@ -159,8 +169,34 @@ def refuse_stranded(ground: Ground, ends: dict[TopicPartition, int], now: LogsSe
 
 
 def seal(ground: Ground, note: Json) -> Asking[None]:
+    yield from _retire_flow(ground, note)
     seen = yield from ask(Seal(), Sealed, ground.policy)
     note.update(evidence=seen.path, root=seen.root)
+
+
+def _retire_flow(ground: Ground, note: Json) -> Asking[None]:
+    """Stop a flow that carries nothing any more but what has moved: at its workers' next restart, it would take the
+    applications' own writes for a foreign writer. A flow that carries other topics too goes on."""
+    flow, policy = ground.flow, ground.policy
+    seen = yield from ask(LookAtFlow(), FlowSeen, policy)
+    topics = (yield from ask(LookAtTopics("source"), TopicsSeen, policy)).partitions
+    moved = ground.partitions()
+    staying = sorted(topic for topic in topics if flow.selects(topic) and topic not in moved)
+    if seen.state in ("stopped", "missing"):
+        note["flow"] = f"flow {flow.id} is {seen.state} already"
+    elif staying or not seen.same_plan:
+        why = f"carries {', '.join(staying)} too" if staying else "carries other topics than this file gives it"
+        note["flow"] = (
+            f"flow {flow.id} {why} and stays {seen.state}: after a restart of its workers, the partitions of "
+            f"{', '.join(sorted(moved))} report target_foreign_write. That is expected, because applications write "
+            f"there now"
+        )
+    else:
+        seen = yield from ask(StopFlow(), FlowSeen, policy)
+        if seen.state != "stopped":
+            raise Refused(f"flow {flow.id} was stopped, and is {seen.state}: something else sets its state")
+        note["flow"] = f"flow {flow.id} is stopped: everything it carries has moved to {flow.target}"
+    yield Say(note["flow"])
 
 
 def _start(ground: Ground, side: Side, note: Json, names: tuple[str, ...]) -> Asking[None]:

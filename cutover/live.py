@@ -13,9 +13,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.control import SLOTS
+from clusters.control import SLOTS, ControlWriter
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.flows import read_flows
+from clusters.flows import read_flows, write_flow
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.status import read_status
@@ -34,6 +34,7 @@ from cutover.actions import (
     Side,
     StartApplication,
     StopApplication,
+    StopFlow,
 )
 from cutover.applications import ApplicationFailed, Applications, ApplicationState
 from cutover.ledger_tail import LedgerTail
@@ -90,6 +91,7 @@ class LiveWorld:
             StartApplication: self._start,
             CommitOffsets: self._commit,
             ForgetGroup: self._forget,
+            StopFlow: self._stop_flow,
         }
 
     def answer(self, action: Action) -> Observation:
@@ -114,7 +116,7 @@ class LiveWorld:
         topics = self._admin[action.side].topics()
         return TopicsSeen(self._now(), {name: topic.partitions for name, topic in topics.items()})
 
-    def _flow_seen(self, action: LookAtFlow) -> FlowSeen:
+    def _flow_seen(self, action: LookAtFlow | StopFlow) -> FlowSeen:
         record = read_flows(self.settings["target"]).get(self.flow.id)
         if record is None:
             return FlowSeen(self._now(), "missing", same_plan=False)
@@ -129,6 +131,13 @@ class LiveWorld:
             self.flow.target,
         )
         return FlowSeen(self._now(), record.state, same, loud)
+
+    def _stop_flow(self, action: StopFlow) -> FlowSeen:
+        record = read_flows(self.settings["target"]).get(self.flow.id)
+        if record is not None and record.state != "stopped":
+            with ControlWriter(self.settings["target"], "watershed-cutover") as writer:
+                write_flow(writer, record.with_state("stopped"))
+        return self._flow_seen(action)
 
     def _group(self, action: LookAtGroup) -> GroupSeen:
         return self._group_seen(action.side, action.group)

@@ -11,6 +11,8 @@ from typing import Literal
 
 from cutover.policy import Policy
 
+NO_WAY_BACK = "none: behind the point of no return there is no way back in this version"
+
 Actor = Literal["watershed", "application", "proof", "person"]
 
 
@@ -117,7 +119,7 @@ def steps_of(policy: Policy) -> tuple[Step, ...]:
         Step("tail_proof", f"Spark proves everything up to the barrier ({policy.tail_level})", "proof", None),
         Step(
             "point_of_no_return",
-            "a last look: nothing moved since the barrier. From here on nothing is switched back automatically",
+            "a last look: nothing moved since the barrier. Behind this point there is no way back in this version",
             "watershed",
             None,
             bound.reach_ms,
@@ -127,17 +129,22 @@ def steps_of(policy: Policy) -> tuple[Step, ...]:
             "switch_producers",
             "producers start at the target",
             "application",
-            "only through the reverse flow (target to source)",
+            NO_WAY_BACK,
             bound.reach_ms,
         ),
         Step(
             "canary",
             "the first write on the target is read back; the source's end does not move",
             "watershed",
-            "only through the reverse flow (target to source)",
+            NO_WAY_BACK,
             bound.canary_bound_ms,
         ),
-        Step("seal", "the evidence pack is written", "watershed", None),
+        Step(
+            "seal",
+            "the flow is stopped when everything it carries has moved; the evidence pack is written",
+            "watershed",
+            NO_WAY_BACK,
+        ),
     )
 
 

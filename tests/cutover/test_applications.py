@@ -128,9 +128,7 @@ def test_something_else_than_http_at_the_address() -> None:
 def test_without_endpoint_and_person_nothing_is_stopped() -> None:
     told = Applications({}, None)
     assert told.look("billing") == ApplicationState("unknown", None, "nobody")
-    with pytest.raises(
-        ApplicationFailed, match=r"nobody can be asked.*applications\.billing\.http"
-    ) as failed:
+    with pytest.raises(ApplicationFailed, match=r"nobody can be asked.*applications\.billing\.http") as failed:
         told.stop("billing", "consumer", "onprem")
     assert not failed.value.transient
 

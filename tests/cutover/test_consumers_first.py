@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from cutover.ground import Ground
 from cutover.observations import ApprovalSeen, Failed, LogsSeen, Observation, ProofSeen
 from cutover.offsets import CopiedPartition
 from cutover.policy import Policy
-from cutover.steps import PRESENTATION, steps_of, undo_of
+from cutover.steps import NO_WAY_BACK, PRESENTATION, steps_of, undo_of
 from replicator.offsetmap import OffsetMap, Run
 from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration, a_plan, target_of
 from topology.plan import Verify
@@ -68,6 +69,16 @@ def test_runs_through_clean() -> None:
     result = a_migration(world, FakeLog()).run()
     assert_moved(world, result)
     assert any("POINT OF NO RETURN" in line for line in world.said)
+    assert world.flow_state == "stopped"
+
+
+def test_a_flow_that_carries_more_than_the_wave_goes_on_and_the_note_says_what_follows() -> None:
+    world, log = World(), FakeLog()
+    world.new_topics = {"later": 1}
+    assert_moved(world, a_migration(world, log, plan=a_plan(topics=("later",))).run())
+    assert world.flow_state == "running"
+    (sealed,) = [r["observation"] for r in log.records if (r["step"], r["kind"], r["deed"]) == ("seal", "outcome", "")]
+    assert re.search("carries later too and stays running.*clicks, orders report target_foreign_write", str(sealed))
 
 
 def test_every_step_has_a_row_an_act_and_words() -> None:
@@ -76,7 +87,7 @@ def test_every_step_has_a_row_an_act_and_words() -> None:
     undone = {undo_of(name) for name in UNDOS}
     assert set(PRESENTATION) == set(names) | undone
     assert [step.name for step in steps_of(Policy()) if step.point_of_no_return] == ["point_of_no_return"]
-    assert {s.name for s in steps_of(Policy()) if s.undo and "reverse flow" not in s.undo} == set(UNDOS)
+    assert {s.name for s in steps_of(Policy()) if s.undo not in (None, NO_WAY_BACK)} == set(UNDOS)
 
 
 # Each row: what goes wrong in the world, and at which step. Before the first deed the result is `refused`.
@@ -257,7 +268,7 @@ def test_after_the_point_of_no_return_nothing_is_switched_back() -> None:
     )
     result = a_migration(world, log).run()
     assert (result.state, result.step) == ("stopped", "canary")
-    assert "reverse flow" in result.reason
+    assert "no way back in this version" in result.reason
     assert world.apps[PRODUCER].side == "target"
     assert GROUP in world.offsets["target"]
     world.hook = lambda _action: None

@@ -13,7 +13,7 @@ from cutover.steps import steps_of
 from tests.cutover.test_consumers_first import _at, _straggle, assert_back, assert_moved
 from tests.cutover.world import PRODUCER, Crash, FakeLog, World, a_migration, a_plan
 
-ENTRIES = 52  # of a clean run; the test below checks it
+ENTRIES = 54  # of a clean run; the test below checks it
 
 
 def test_a_clean_run_writes_this_many_entries() -> None:
@@ -164,6 +164,7 @@ def test_the_evidence_tells_the_whole_run(tmp_path: Path) -> None:
     steps = {step["name"]: step for step in document["steps"]}
     assert all(steps[name]["duration_ms"] is not None for name in steps if name != "seal")
     assert document["producers_stopped_ms"] > 0
+    assert [deed["deed"] for deed in document["deeds"]][-1] == "StopFlow"
     moved = document["groups"]["billing"]
     assert moved["committed"] == moved["translated"]
     page = (tmp_path / "pack" / "evidence.html").read_text()

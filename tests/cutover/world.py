@@ -26,6 +26,7 @@ from cutover.actions import (
     Side,
     StartApplication,
     StopApplication,
+    StopFlow,
 )
 from cutover.driver import Migration
 from cutover.journal import Journal
@@ -126,6 +127,7 @@ class World:
         self.verdict: ProofSeen | None = None
         self.hook: Callable[[Action], Observation | None] = lambda _action: None
         self.said: list[str] = []
+        self.new_topics: dict[str, int] = {}  # more of what the clusters have
         self.nobody: set[str] = set()  # applications without an endpoint, and nobody who could be asked
         self.starts: dict[TopicPartition, int] = {}  # log starts at the source, where they are not 0
         for _ in range(12):
@@ -200,8 +202,13 @@ class World:
                 return ClusterSeen(at, side, f"id-of-{side}", None, 1)
             case LookAtTopics(side):
                 rename = (lambda name: name) if side == "source" else (lambda name: f"dc.{name}")
-                return TopicsSeen(at, {rename(name): count for name, count in TOPICS.items()} | {"other": 1})
+                return TopicsSeen(
+                    at, {rename(name): count for name, count in TOPICS.items()} | {"other": 1} | self.new_topics
+                )
             case LookAtFlow():
+                return FlowSeen(at, self.flow_state, same_plan=True)
+            case StopFlow():
+                self.flow_state = "stopped"
                 return FlowSeen(at, self.flow_state, same_plan=True)
             case LookAtGroup(side, group):
                 return self._group(at, side, group)
@@ -272,14 +279,15 @@ def target_of(place: TopicPartition) -> TopicPartition:
     return TopicPartition(f"dc.{place.topic}", place.partition)
 
 
-def a_plan(policy_free_note: str = "", **wave: Any) -> Plan:
-    """The plan that fits the world. `policy_free_note` changes the hash and nothing else."""
+def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), **wave: Any) -> Plan:
+    """The plan that fits the world. `policy_free_note` changes the hash and nothing else; the flow carries `topics`
+    besides those of the world."""
     clusters = (PlanCluster("cloud", ("127.0.0.1:2",)), PlanCluster("onprem", ("127.0.0.1:1",)))
     flow = PlanFlow(
         id="onprem-to-cloud",
         source="onprem",
         target="cloud",
-        topics=TopicSelection(include=tuple(Selector("literal", name) for name in sorted(TOPICS))),
+        topics=TopicSelection(include=tuple(Selector("literal", name) for name in sorted((*TOPICS, *topics)))),
         naming=Naming("prefix", before="dc."),
     )
     fields: dict[str, Any] = {

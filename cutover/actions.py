@@ -49,6 +49,13 @@ class Finish(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class Recall(Action):
+    """The deeds of that kind that this run ever began, done or not, out of the journal → Recalled."""
+
+    deed: str
+
+
+@dataclass(frozen=True, slots=True)
 class Say(Action):
     """Something a person should read now → Noted."""
 

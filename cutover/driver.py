@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clusters.settings import ConnectionSettings
-from cutover.actions import Action, AskApproval, Begin, Deed, Finish, Json, Pause, Prove, Say, Seal
+from cutover.actions import Action, AskApproval, Begin, Deed, Finish, Json, Pause, Prove, Recall, Say, Seal
 from cutover.applications import Applications, Confirm
 from cutover.consumers_first import Result, consumers_first
 from cutover.errors import NothingToResume, NotSupported
@@ -20,7 +20,7 @@ from cutover.ground import Ground
 from cutover.journal import RUN, Journal, Kind
 from cutover.journal_topic import TopicLog
 from cutover.live import LiveWorld
-from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recorded, Sealed
+from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recalled, Recorded, Sealed
 from cutover.offsets import to_json
 from cutover.policy import Policy, policy_of
 from cutover.runs import Claim, claim
@@ -183,6 +183,9 @@ class Migration:
             case Say():
                 self._tell("seen", action.text, action.seen)
                 return Noted(self._now())
+            case Recall():
+                assert self._claim is not None
+                return Recalled(self._now(), self._claim.begun(action.deed))
             case Pause():
                 self._sleep(action.ms / 1000)
                 return Noted(self._now())

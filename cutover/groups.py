@@ -9,6 +9,7 @@ from cutover.actions import (
     Json,
     LookAtGroup,
     LookAtRecords,
+    Recall,
     Say,
     Side,
     StartApplication,
@@ -16,7 +17,7 @@ from cutover.actions import (
 )
 from cutover.errors import Refused
 from cutover.ground import Ground, copies, source_logs, target_logs
-from cutover.observations import ApplicationSeen, GroupSeen, RecordsSeen
+from cutover.observations import ApplicationSeen, GroupSeen, Recalled, RecordsSeen
 from cutover.offsets import from_json, return_group, show, to_json, translate_group
 from cutover.waiting import Asking, Check, ask, wait
 
@@ -113,15 +114,25 @@ def commit_offsets(ground: Ground, note: Json) -> Asking[None]:
 def undo_commit_offsets(ground: Ground, note: Json) -> Asking[None]:
     """Back to the source with what the group reached on the target; what we committed there is removed.
 
-    Only groups that this run committed are touched, and only while they are empty.
+    Only groups that this run committed are touched, and only while they are empty. A commit that was begun and of
+    which nobody knows whether it was done counts when the group holds just what was to be committed.
     """
     note["returned"] = {}
     mine: Json = ground.outcomes.get("commit_offsets", {}).get("committed", {})
+    recalled = yield from ask(Recall("CommitOffsets"), Recalled, ground.policy)
+    begun: Json = {deed["group"]: deed["offsets"] for deed in recalled.deeds if deed["side"] == "target"}
     for group in ground.groups:
-        if group not in mine:
+        if group not in mine and group not in begun:
             continue
+        given = from_json(mine[group] if group in mine else begun[group])
         there = yield from ask(LookAtGroup("target", group), GroupSeen, ground.policy)
         here = yield from ask(LookAtGroup("source", group), GroupSeen, ground.policy)
+        if group not in mine and any(given.get(place) != at for place, at in there.offsets.items()):
+            note["returned"][group] = None
+            yield Say(f"group {group} holds other offsets at {ground.flow.target}, which are not ours: they stay")
+            continue
+        if group not in mine and not there.offsets:
+            continue  # the commit never came to pass
         if there.members or here.members:
             raise Refused(
                 f"group {group} is alive ({there.members} members at {ground.flow.target}, {here.members} at "
@@ -130,7 +141,7 @@ def undo_commit_offsets(ground: Ground, note: Json) -> Asking[None]:
         if there.offsets:
             held = (yield from copies(ground)).copies
             at_source = from_json(_translated(ground, group)["source"])
-            back = return_group(there.offsets, from_json(mine[group]), at_source, held, ground.rename)
+            back = return_group(there.offsets, given, at_source, held, ground.rename)
             if back and any(here.offsets.get(place) != at for place, at in back.items()):
                 yield from ask(CommitOffsets("source", group, back), GroupSeen, ground.policy)
             note["returned"][group] = {"target": to_json(there.offsets), "source": to_json(back)}

@@ -37,6 +37,13 @@ class Recorded(Observation):
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled(Observation):
+    """What each deed was to do, oldest first: its fields as JSON."""
+
+    deeds: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSeen(Observation):
     """`pinned` is the cluster id that the topology demands, if any."""
 

@@ -27,6 +27,11 @@ class Claim:
     def outcome_of(self, step: str) -> tuple[dict[str, Any], str | None] | None:
         return outcome_of(self.journal.chain.run(self.run), step)
 
+    def begun(self, deed: str) -> tuple[dict[str, Any], ...]:
+        """What the run's deeds of that kind were to do, whether they were done or not."""
+        entries = self.journal.chain.run(self.run)
+        return tuple(entry.observation for entry in entries if entry.deed == deed and entry.kind == "intent")
+
     def write(self, step: str, kind: Kind, observation: dict[str, Any], deed: str = "") -> None:
         """Raises Superseded when another process took the run over."""
         self.journal.append(

@@ -317,6 +317,40 @@ def test_a_group_alive_on_the_target_during_rollback_leaves_the_run_unfinished()
     assert_back(world, a_migration(world, log, "second", resume=True).run())
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_commit_without_an_answer_is_taken_back_too(landed: bool) -> None:
+    world = World()
+
+    def hook(action: Action) -> Observation | None:
+        if isinstance(action, CommitOffsets) and action.side == "target":
+            if landed:
+                world.offsets["target"][GROUP] = dict(action.offsets)
+            return Failed(int(world.now * 1000), "the connection broke", transient=False)
+        return None
+
+    world.hook = hook
+    result = a_migration(world, FakeLog()).run()
+    assert result.step == "commit_offsets"
+    assert_back(world, result)
+
+
+def test_offsets_of_somebody_else_stay_when_our_commit_failed() -> None:
+    world = World()
+    theirs = {target_of(TopicPartition("clicks", 0)): 1}
+
+    def hook(action: Action) -> Observation | None:
+        if isinstance(action, CommitOffsets) and action.side == "target":
+            world.offsets["target"][GROUP] = dict(theirs)
+            world.strangers["target"] = 1
+        return None
+
+    world.hook = hook
+    result = a_migration(world, FakeLog()).run()
+    assert (result.step, result.state) == ("commit_offsets", "rolled_back")
+    assert world.offsets["target"][GROUP] == theirs
+    assert any("not ours: they stay" in line for line in world.said)
+
+
 def test_silence_is_asked_again_and_then_refused() -> None:
     world = World()
     silent_until = world.now + 2.5

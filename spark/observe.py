@@ -117,12 +117,12 @@ def flow_facts(
         compacted = any("compact" in c.get("cleanup.policy", "") for c in (a, b))
         facts.pairs.append(Pair(one, two, compacted, not appended))
     if flow.guard != "none":
-        others = read_flows(settings[0]).values()
+        others, target_id = read_flows(settings[0]).values(), target.cluster_id()
         facts.skip = tuple(
             sorted(
                 record.producer_id
                 for record in others
-                if record.producer_id is not None and (flow.forward == "local" or record.flow.source == flow.target)
+                if record.producer_id is not None and (flow.forward == "local" or record.source_cluster_id == target_id)
             )
         )
         if facts.skip:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ _COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cya
 @click.option("--wave", default=None, help="The wave to migrate.  [default: the only one]")
 @click.option("--dry-run", is_flag=True, help="Print every step with its undo; connect to nothing.")
 @click.option("--resume", is_flag=True, help="Continue the unfinished run where it stopped.")
+@click.option("--abandon", is_flag=True, help="Give the unfinished run up: take back what it did, and end it.")
+@click.option("--force", is_flag=True, help="With --abandon: end it even when not everything could be taken back.")
 @click.option("--approve", type=click.Choice(["manual", "auto"]), default="manual", show_default=True)
 @click.option("--evidence", type=click.Path(file_okay=False, path_type=Path), default=None, metavar="DIR",
               help="Where the evidence goes.  [default: .watershed/evidence/TOPOLOGY/RUN]")  # fmt: skip
@@ -41,6 +44,8 @@ def migrate(
     wave: str | None,
     dry_run: bool,
     resume: bool,
+    abandon: bool,
+    force: bool,
     approve: str,
     evidence: Path | None,
     step: str | None,
@@ -50,19 +55,25 @@ def migrate(
     """Move the applications of one wave to the other cluster, step by step, each step a gate.
 
     Anything refused before the point of no return is taken back by itself (exit 1). A run that died is continued
-    with --resume. What happened is in the journal (`topology journal`) and in the evidence pack.
+    with --resume, or given up with --abandon. What happened is in the journal (`topology journal`) and in the
+    evidence pack.
     """
     if run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", run_id):
         raise click.BadParameter("use letters, digits and . : + - _ only", param_hint="--run")
     from cutover.driver import Migration, applications_of, approve_all, wave_of
+    from cutover.giving_up import give_up
     from cutover.policy import policy_of
 
+    if force and not abandon:
+        raise click.UsageError("--force goes with --abandon")
+    if abandon and (dry_run or resume or step is not None):
+        raise click.UsageError("--abandon goes without --dry-run, --resume and --step")
     plan = plan_at(path)
     migration, chosen = wave_of(plan, wave)
     if dry_run:
         _rehearse(plan, chosen, policy_of(chosen), form)
         return 0
-    if approve == "manual" and step in (None, "approval", "soak") and not sys.stdin.isatty():
+    if approve == "manual" and not abandon and step in (None, "approval", "soak") and not sys.stdin.isatty():
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
     if chosen.window is not None:
         click.echo(f"topology: note: the window of wave {chosen.name} is not enforced by this version", err=True)
@@ -73,17 +84,30 @@ def migrate(
     def folder() -> Path:
         return (evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
 
-    run = Migration(
+    opened = partial(
+        Migration,
         plan,
         wave,
         {alias: connect(alias) for alias in (flow.source, flow.target)},
-        prove=lambda wanted: prove_in(folder() / ("tail" if wanted.final else "history"), path, plan.hash, wanted),
         applications=applications_of(migration, None if approve == "auto" or not sys.stdin.isatty() else _confirm),
-        approve=approve_all if approve == "auto" else _ask,
-        say=lambda event: _show(event, to_stderr=form == "json"),
         run_id=run_id,
-        resume=resume,
+        resume=resume or abandon,
+        abandon=abandon,
         evidence=folder,
+    )
+
+    def say(event: Event) -> None:
+        _show(event, to_stderr=form == "json")
+
+    if abandon:
+        result = give_up(opened, "the run was given up by its operator (--abandon)", say, force=force)
+        if form == "json":
+            click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
+        return 0 if result.state in ("refused", "rolled_back") else result.exit_code
+    run = opened(
+        prove=lambda wanted: prove_in(folder() / ("tail" if wanted.final else "history"), path, plan.hash, wanted),
+        approve=approve_all if approve == "auto" else _ask,
+        say=say,
     )
     result = run.run_step(step) if step else run.run()
     if form == "json":

@@ -19,7 +19,7 @@ from cutover.steps import PRESENTATION, Step, steps_of, undo_of
 from cutover.waiting import Asking
 
 Act = Callable[[Ground, Json], Asking[None]]
-State = Literal["done", "refused", "rolled_back", "rollback_incomplete", "stopped", "paused"]
+State = Literal["done", "refused", "rolled_back", "rollback_incomplete", "abandoned", "stopped", "paused"]
 
 ACTS: dict[str, Act] = {
     "preflight": gates.preflight,
@@ -55,7 +55,8 @@ class Result:
     """How a migration ended. `step` is where; `reason` what the gate said.
 
     done · refused (nothing had been changed) · rolled_back · rollback_incomplete and stopped (unfinished: a person
-    looks, then --resume) · paused (the steps asked for are done).
+    looks, then --resume) · abandoned (given up by force, not everything is undone) · paused (the steps asked for
+    are done).
     """
 
     state: State
@@ -69,7 +70,7 @@ class Result:
     @property
     def finished(self) -> bool:
         """Nothing is left to be done: the run gives up its lock."""
-        return self.state in ("done", "refused", "rolled_back")
+        return self.state in ("done", "refused", "rolled_back", "abandoned")
 
 
 def consumers_first(ground: Ground) -> Asking[Result]:

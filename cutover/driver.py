@@ -13,18 +13,18 @@ from typing import Any, Protocol
 from clusters.settings import ConnectionSettings
 from cutover.actions import Action, AskApproval, Begin, Deed, Finish, Json, Pause, Prove, Recall, Say, Seal
 from cutover.applications import Applications, Confirm
-from cutover.consumers_first import Result, consumers_first
+from cutover.consumers_first import UNDOS, Result, consumers_first
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence import Identity, write_evidence
 from cutover.ground import Ground
-from cutover.journal import RUN, Journal, Kind
+from cutover.journal import RUN, Journal, Kind, outcome_of
 from cutover.journal_topic import TopicLog
 from cutover.live import LiveWorld
 from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recalled, Recorded, Sealed
 from cutover.offsets import to_json
 from cutover.policy import Policy, policy_of
 from cutover.runs import Claim, claim
-from cutover.steps import PRESENTATION, Step, steps_of
+from cutover.steps import PRESENTATION, Step, steps_of, undo_of
 from topology.plan import Migration as PlanMigration
 from topology.plan import Plan, Verify, Wave
 
@@ -60,7 +60,8 @@ class Migration:
     """One wave's migration. `settings` by cluster alias; `journal` and `world` default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
-    resume: continue the unfinished run, whatever its name. evidence: directory of the pack.
+    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`giving_up`), for
+    which a file that was changed since will do when it moves the same. evidence: directory of the pack.
     Raises NotSupported for what cannot be migrated yet.
     """
 
@@ -82,6 +83,7 @@ class Migration:
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
+        abandon: bool = False,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
         migration, self.wave = wave_of(plan, wave)
@@ -89,7 +91,7 @@ class Migration:
         self.policy = policy or policy_of(self.wave)
         self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
         self.run_id = run_id
-        self._resume = resume
+        self._resume, self._abandon = resume, abandon
         self._prove, self._approve, self._say = prove, approve, say
         self._clock, self._sleep = clock, sleep
         self._began = clock()
@@ -128,6 +130,18 @@ class Migration:
         self._only = self._until = name
         return self._drive()
 
+    def abandon(self, result: Result) -> Result:
+        """End the run whose rollback could not be finished, and free its lock. The journal names what stays undone."""
+        assert self._claim is not None
+        entries = self.journal.chain.run(self._claim.run)
+        begun = {entry.step for entry in entries}
+        undos = [undo_of(step.name) for step in reversed(self.steps) if step.name in UNDOS and step.name in begun]
+        left = [name for name in undos if outcome_of(entries, name) is None]
+        ended = Result("abandoned", result.step, f"{result.reason}. Given up by force: that is left to be done by hand")
+        self._write(RUN, "outcome", {**asdict(ended), "not_undone": left})
+        self._tell("ended", f"{ended.state}: {ended.reason}", asdict(ended))
+        return ended
+
     def _known(self, name: str) -> None:
         if name not in {step.name for step in self.steps}:
             names = ", ".join(step.name for step in self.steps)
@@ -137,7 +151,14 @@ class Migration:
         first = self.steps[0].name
         may_begin = self._only in (None, first) and not self._resume
         self._claim = claim(
-            self.journal, self.plan, self.wave.name, self.actor, self.run_id, resume=self._resume, begin=may_begin
+            self.journal,
+            self.plan,
+            self.wave.name,
+            self.actor,
+            self.run_id,
+            resume=self._resume,
+            begin=may_begin,
+            abandon=self._abandon,
         )
         self.run_id = self._claim.run
         if self._claim.ended is not None:

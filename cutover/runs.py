@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutover.consumers_first import Result
@@ -46,15 +47,26 @@ class Claim:
         )
 
 
-def claim(journal: Journal, plan: Plan, wave: str, actor: str, run: str | None, *, resume: bool, begin: bool) -> Claim:
+def claim(
+    journal: Journal,
+    plan: Plan,
+    wave: str,
+    actor: str,
+    run: str | None,
+    *,
+    resume: bool,
+    begin: bool,
+    abandon: bool = False,
+) -> Claim:
     """Begin a run, or continue the unfinished one when it is this `run` or `resume` says so.
 
-    begin: a new run may be begun. Raises Locked, PlanChanged, NothingToResume.
+    begin: a new run may be begun. abandon: the run is only taken back, so another plan will do when it moves the same
+    applications by the same flow; the entries keep the run's plan. Raises Locked, PlanChanged, NothingToResume.
     """
     chain = journal.refresh()
     open_run = chain.unfinished()
     if open_run:
-        return _continue(journal, open_run, plan, wave, actor, run, resume)
+        return _continue(journal, open_run, plan, wave, actor, run, resume, abandon)
     before = chain.run(run) if run is not None else []
     if before:
         end = before[-1].observation
@@ -70,7 +82,7 @@ def claim(journal: Journal, plan: Plan, wave: str, actor: str, run: str | None, 
         )
     new = Claim(journal, run or _new_name(), actor, plan.hash, wave)
     try:
-        new.write(RUN, "intent", {"topology": plan.topology, "wave": wave, "plan": plan.hash})
+        new.write(RUN, "intent", {"topology": plan.topology, "wave": wave, "plan": plan.hash, "work": _work(plan)})
     except Superseded:
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
@@ -78,19 +90,31 @@ def claim(journal: Journal, plan: Plan, wave: str, actor: str, run: str | None, 
 
 
 def _continue(
-    journal: Journal, entries: list[Entry], plan: Plan, wave: str, actor: str, run: str | None, resume: bool
+    journal: Journal,
+    entries: list[Entry],
+    plan: Plan,
+    wave: str,
+    actor: str,
+    run: str | None,
+    resume: bool,
+    abandon: bool,
 ) -> Claim:
     first = entries[0]
     if not resume and first.run != run:
         raise Locked(_locked(plan, entries))
     if resume and run is not None and first.run != run:
         raise Locked(_locked(plan, entries))
-    if first.plan_hash != plan.hash or first.wave != wave:
+    same = first.wave == wave and (
+        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == _work(plan))
+    )
+    if not same:
         raise PlanChanged(
             f"run {first.run} was begun with plan {first.plan_hash} (wave {first.wave}), the file now gives "
-            f"{plan.hash} (wave {wave}): a run keeps its plan. Restore the file, or compile and compare"
+            f"{plan.hash} (wave {wave}): a run keeps its plan. "
+            + ("It moves other applications, topics or another flow. " if abandon and first.wave == wave else "")
+            + f"Restore the file that compiles to {first.plan_hash}"
         )
-    found = Claim(journal, first.run, actor, plan.hash, wave)
+    found = Claim(journal, first.run, actor, first.plan_hash, wave)
     if entries[-1].holder != journal.holder:
         found.write(TAKEN_OVER, "intent", {"from": entries[-1].holder, "by": journal.holder})
     return found
@@ -100,8 +124,23 @@ def _locked(plan: Plan, entries: list[Entry]) -> str:
     who = holder_of(entries) if entries else "another run"
     return (
         f"a migration of {plan.topology} is unfinished: {who}. If that process is dead, continue its work with "
-        "--resume; two runs at once are never possible"
+        "--resume, or take it back with --abandon; two runs at once are never possible"
     )
+
+
+def _work(plan: Plan) -> dict[str, Any]:
+    """What a run moves, as JSON: all that taking it back depends on. Addresses are not part of it."""
+    assert plan.migration is not None
+    flow, wave = plan.flow(plan.migration.flow), plan.migration.waves[0]
+    work = {
+        "flow": [flow.id, flow.source, flow.target],
+        "naming": asdict(flow.naming),
+        "topics": wave.topics,
+        "consumers": wave.consumers,
+        "producers": wave.producers,
+    }
+    found: dict[str, Any] = json.loads(json.dumps(work))
+    return found
 
 
 def _new_name() -> str:

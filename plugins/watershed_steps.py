@@ -19,10 +19,10 @@ from plugins.watershed_spark import attempts
 from plugins.watershed_state import frozen_plan, run_folder
 
 if TYPE_CHECKING:
-    from cutover.actions import Action, AskApproval, Prove
+    from cutover.actions import AskApproval, Prove
     from cutover.consumers_first import Result
     from cutover.driver import Event, Migration
-    from cutover.observations import ApprovalSeen, Observation, ProofSeen
+    from cutover.observations import ApprovalSeen, ProofSeen
     from topology.plan import Wave
 
 PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
@@ -146,51 +146,17 @@ def run_step(
 
 
 def roll_back(order: Order, log: Any) -> Result:
-    """Give up the run's unfinished step, so that the driver takes back what was done; or finish a rollback.
-
-    Before the point of no return everything is taken back; behind it nothing is, and the result says so. A run
-    that never began, or is over, is left alone.
-    """
+    """Give up the run, so that the driver takes back what was done; or finish a rollback (`cutover.giving_up`)."""
     from cutover.consumers_first import Result
-    from cutover.journal import outcome_of
-    from cutover.observations import ApprovalSeen
-    from cutover.proofs import failed_proof
+    from cutover.giving_up import give_up
 
-    why = "the task of this step failed or was ended"
     if not order.plan or order.plan == "None":
         return Result("refused", "compile", "nothing had begun")
-    at: list[str] = []
 
     def say(event: Event) -> None:
-        at.append(event.step)
         log.info("%s: %s", event.kind, event.text)
 
-    migration = order.migration(
-        say=say,
-        prove=lambda wanted: failed_proof(why),
-        approve=lambda wanted: ApprovalSeen(0, granted=False, by="nobody", note=why),
-    )
-    migration.world = GivenUp(migration.world, at, why)
-    entries = migration.journal.refresh().run(order.run)
-    if not entries:
-        return Result("refused", migration.steps[0].name, "nothing had begun")
-    done = {s.name: outcome_of(entries, s.name) for s in migration.steps}
-    left = [name for name, outcome in done.items() if outcome is None or outcome[1] is not None]
-    return migration.run_step(left[0] if left else migration.steps[-1].name)
-
-
-class GivenUp:
-    """A world in which no step succeeds any more, only undoing does. `at`: the steps as the driver tells them."""
-
-    def __init__(self, world: Any, at: list[str], why: str) -> None:
-        self._world, self._at, self._why = world, at, why
-
-    def answer(self, action: Action) -> Observation:
-        from cutover.observations import Failed
-
-        if self._at and self._at[-1].startswith("undo_"):
-            return self._world.answer(action)  # type: ignore[no-any-return]
-        return Failed(0, self._why, transient=False)
+    return give_up(order.migration, "the task of this step failed or was ended", say, order.run)
 
 
 def proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:

@@ -63,6 +63,8 @@ def test_dry_run_as_json(shop: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--wave", "other"], "there is no wave other"),
         ([], "--approve auto"),
         (["--approve", "auto", "--run", "../x"], "letters, digits"),
+        (["--force"], "--force goes with --abandon"),
+        (["--abandon", "--resume"], "--abandon goes without"),
         (["--approve", "auto", "--step", "fly"], "there is no step fly"),
     ],
 )
@@ -71,6 +73,16 @@ def test_wrong_use_is_one_message_and_two(
 ) -> None:
     assert main(["migrate", str(shop), *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_level_that_is_not_proven_is_refused_before_anything_is_begun(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write_text(shop.read_text().replace("after: [", "after: [{verify: {level: L2}}, "))
+    for arguments in (["--dry-run"], ["--approve", "auto"]):
+        assert main(["migrate", str(shop), *arguments]) == 2
+        assert "gates.after: verify asks for level L2" in (said := capsys.readouterr().err)
+        assert "use level L1" in said
 
 
 def test_another_strategy_is_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from cutover.errors import Locked, NothingToResume, PlanChanged
 from cutover.giving_up import give_up
 from cutover.journal import RUN
 from cutover.observations import Failed, Observation
+from replicator.offsetmap import OffsetMap
 from tests.cutover.test_consumers_first import assert_back, assert_moved
 from tests.cutover.world import GROUP, POLICY, PRODUCER, Crash, FakeLog, World, a_migration, a_plan, target_of
 
@@ -104,12 +105,9 @@ def test_what_cannot_be_undone_keeps_the_lock_unless_forced_and_is_recorded() ->
     ]
     # A person puts everything back; then the topology can be migrated again.
     world.hook = lambda _action: None
-    world.offsets["source"][GROUP] |= {
-        place: world.runs[place][-1].source
-        + world.offsets["target"][GROUP][target_of(place)]
-        - world.runs[place][-1].target
-        for place in world.logs["source"]
-    }
+    for place, runs in world.runs.items():
+        there = world.offsets["target"][GROUP][target_of(place)]
+        world.offsets["source"][GROUP][place] = OffsetMap(tuple(runs)).to_source(there)
     del world.offsets["target"][GROUP]
     world.apps[GROUP].side = world.apps[PRODUCER].side = "source"
     world.apps[PRODUCER].running = True

@@ -20,7 +20,7 @@ from topology.plan import Plan, plan_from_json, plan_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASKS_PER_CORE = 4
+TASKS_PER_CORE = 2
 
 
 def spark_readers(session: Callable[[], SparkSession], plan: Plan, directory: Path) -> Readers:

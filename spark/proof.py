@@ -98,7 +98,12 @@ def prove(
             unverifiable=s.window.unverifiable, pending=pending, proven_earlier=s.window.proven_earlier
         )
     for at, s in enumerate(tails):
-        counts[s.window.place] = replace(counts[s.window.place], pending=read[first_tail + at].sums.n)
+        seen, before = read[first_tail + at], counts[s.window.place]
+        if seen.state == "expired":  # nobody can tell any more what was in it
+            lost = s.window.tail.end - s.window.tail.start
+            counts[s.window.place] = replace(before, pending=0, unverifiable=before.unverifiable + lost)
+        else:
+            counts[s.window.place] = replace(before, pending=seen.sums.n)
     if errors:
         return Proof(judge((), (), counts, blocks=blocks, errors=errors), [], [])
 

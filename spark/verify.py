@@ -93,6 +93,7 @@ def verify(
         _topics_found(request.topics, known)
         if request.level == "L0":
             blocks = [block for flow_known in known for block in flow_known.blocks]
+            blocks.append("level L0 looks at the topics only; no record was compared, so nothing is proven")
             judgement = Judgement({}, tuple(blocks))
             document = summary(judgement, (), (), (), facts=facts, not_compared=_notes(known, "records (level L0)"))
             return _finish(document, out, began)
@@ -118,7 +119,9 @@ def verify(
         facts["fixed_at"] = _iso(time.time())
         say(f"window fixed: {len(subjects)} partitions of {len(flows)} flows")
         readers = spark_readers(session or (lambda: _own_session(stack)), plan, out / "work")
-        blocks = [block for flow_known in known for block in flow_known.blocks]
+        blocks = [block for flow_known in known for block in flow_known.blocks] + _not_begun(observed)
+        if not subjects and not outside:
+            blocks.append("there was nothing to compare: no running flow selects a topic that exists")
         proof = prove(subjects, readers, chunk=request.chunk, blocks=blocks, outside=outside)
         judgement = proof.judgement
         if request.final and not judgement.errors:
@@ -246,6 +249,16 @@ def _without_copy(known: FlowFacts) -> dict[Place, Counts]:
     }
 
 
+def _not_begun(observed: Sequence[tuple[FlowFacts, list[Observed]]]) -> list[str]:
+    """A flow with `start: latest` has no window before a worker has begun; that is not the same as an empty one."""
+    return [
+        f"{o.place.topic}-{o.place.partition}: no worker has begun this partition"
+        for known, seen in observed
+        for o in seen
+        if known.flow.start == "latest" and not o.map.runs and o.source.end > 0
+    ]
+
+
 def _still(judgement: Judgement, observed: Sequence[tuple[FlowFacts, list[Observed]]]) -> Judgement:
     """After a fence nothing may move: records written since the window was fixed are pending (stragglers)."""
     from dataclasses import replace
@@ -255,7 +268,11 @@ def _still(judgement: Judgement, observed: Sequence[tuple[FlowFacts, list[Observ
     counts, blocks = dict(judgement.partitions), list(judgement.blocks)
     for known, seen in observed:
         keys = {TopicPartition(o.place.topic, o.place.partition): o for o in seen}
+        whole = known.source.offsets(keys, "read_uncommitted") if keys else {}
         for key, log in known.source.offsets(keys).items() if keys else ():
+            if whole[key].end > log.end:
+                held = f"offsets {log.end} to {whole[key].end - 1}"
+                blocks.append(f"{key.topic}-{key.partition}: an open transaction holds {held}")
             o = keys[key]
             if log.end > o.barrier:
                 late = log.end - o.barrier

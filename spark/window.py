@@ -95,6 +95,10 @@ def fix_window(
     source_end = min(seen.barrier, position)
     everything = final or position > max(seen.source.end, seen.barrier)  # more than the source can explain
     begin, unverifiable, proven_earlier = _begin(seen, start, earlier, notes, where)
+    if seen.source.start > position and seen.barrier > position:
+        gone = seen.source.start - position
+        unverifiable += gone
+        notes.append(f"{where}: source offsets {position} to {seen.source.start - 1} expired before they were copied")
     source_end = max(source_end, begin)
     low = earlier.target_end if earlier and earlier.source_end == begin else _target(seen, begin)
     if seen.target.start > low:

@@ -100,3 +100,16 @@ def test_an_earlier_proof_moves_the_start_and_expiry_since_then_counts() -> None
 def test_heads_that_expired_on_the_target_are_unverifiable() -> None:
     window = fix_window(observed((0, 50), (20, 50), [(0, 0)], barrier=50))
     assert (window.source, window.target, window.unverifiable) == (Span(20, 50), Span(20, 50), 20)
+
+
+def test_what_expired_before_it_was_copied_is_unverifiable() -> None:
+    """60 of 100 records are copied, the worker is away, and retention empties the source: nothing proves the rest."""
+    window = fix_window(observed((100, 100), (0, 60), [(0, 0)], barrier=100))
+    assert window.unverifiable == 40
+    assert any("60 to 99 expired before they were copied" in note for note in window.not_compared)
+
+
+def test_what_expired_after_it_was_copied_is_no_loss() -> None:
+    window = fix_window(observed((60, 100), (0, 100), [(0, 0)], barrier=100))
+    assert window.unverifiable == 0
+    assert (window.source, window.target) == (Span(60, 100), Span(60, 100))

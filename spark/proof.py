@@ -138,7 +138,7 @@ def _rows(chunks: Sequence[_Chunk], read: dict[int, UnitSum]) -> tuple[list[Chun
         if "expired" in (source.state, target.state):
             low = c.target.start
             if source.state == "expired":
-                low = _forward(c, source.log_start)
+                low = max(low, _forward(c, source.log_start))
             if target.state == "expired":
                 low = max(low, min(target.log_start, c.target.end))
             rows.append(_gone(c, low - c.target.start, "expired while it was read"))

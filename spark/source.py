@@ -43,7 +43,7 @@ class Unit:
 
 @dataclass
 class Stretch(InputPartition):
-    """Units that follow one another in one partition of one cluster: one task, one connection."""
+    """Units of one cluster: one task. Those that follow one another in a partition are read as one stream."""
 
     cluster: PlanCluster
     units: tuple[Unit, ...]
@@ -71,34 +71,48 @@ class KafkaBatchesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         plan = plan_from_json(Path(self.plan).read_text(encoding="utf-8"))
-        stretches = [[Unit(**u) for u in units] for units in json.loads(Path(self.units).read_text(encoding="utf-8"))]
+        stretches = [[_unit(u) for u in units] for units in json.loads(Path(self.units).read_text(encoding="utf-8"))]
         return [Stretch(plan.cluster(units[0].cluster), tuple(units)) for units in stretches]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from spark.sums import as_row, read_units
 
         assert isinstance(partition, Stretch)
-        for result in read_units(partition.cluster, partition.units):
-            yield as_row(result)
+        for run in runs_of(partition.units):
+            for result in read_units(partition.cluster, run):
+                yield as_row(result)
 
 
 def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
-    """Units grouped into about `tasks` stretches of like length, both clusters taking turns."""
-    total = sum(unit.end - unit.start for unit in units)
-    share = max(1, total // max(1, tasks))
+    """Units in log order, grouped into about `tasks` stretches of like length, each of one cluster."""
+    share = max(1, sum(unit.end - unit.start for unit in units) // max(1, tasks))
     stretches: list[list[Unit]] = []
     length = 0
-    last: Unit | None = None
-    for unit in units:
-        follows = last is not None and _same_log(last, unit) and last.end == unit.start
-        if not follows or length >= share:
+    for unit in sorted(units, key=lambda unit: (*_log(unit), unit.start, unit.end)):
+        if not stretches or stretches[-1][-1].cluster != unit.cluster or length >= share:
             stretches.append([])
             length = 0
         stretches[-1].append(unit)
         length += unit.end - unit.start
-        last = unit
-    return sorted(stretches, key=lambda units: units[0].start - units[-1].end)
+    return sorted(stretches, key=lambda units: -sum(unit.end - unit.start for unit in units))
 
 
-def _same_log(one: Unit, two: Unit) -> bool:
-    return (one.cluster, one.topic_id, one.partition) == (two.cluster, two.topic_id, two.partition)
+def runs_of(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """Units that follow one another in one log, so that they can be read as one stream."""
+    run: list[Unit] = []
+    for unit in units:
+        if run and (_log(run[-1]) != _log(unit) or run[-1].end != unit.start):
+            yield run
+            run = []
+        run.append(unit)
+    if run:
+        yield run
+
+
+def _unit(fields: dict[str, Any]) -> Unit:
+    return Unit(**fields | {"skip": tuple(fields["skip"])})  # JSON knows no tuples
+
+
+def _log(unit: Unit) -> tuple[str, str, int, bool, tuple[int, ...]]:
+    """What units must share to be read as one stream."""
+    return unit.cluster, unit.topic_id, unit.partition, unit.timestamps, unit.skip

@@ -52,21 +52,24 @@ def read_units(cluster: PlanCluster, units: Sequence[Unit]) -> Iterator[UnitSum]
             first.timestamps,
             frozenset(first.skip),
         )
-        for prints in read_prints(address, Span(first.start, units[-1].end)):
-            while waiting:
-                here = prints.between(waiting[0].start, waiting[0].end)
-                sums += sum_prints(here)
-                if not len(prints) or int(prints.offset[-1]) < waiting[0].end:
-                    break
-                yield finished()
-    except Expired as expired:
         while waiting:
-            yield finished("expired", str(expired), expired.log_start)
+            try:
+                for prints in read_prints(address, Span(waiting[0].start, units[-1].end)):
+                    while waiting:
+                        here = prints.between(waiting[0].start, waiting[0].end)
+                        sums += sum_prints(here)
+                        if not len(prints) or int(prints.offset[-1]) < waiting[0].end:
+                            break
+                        yield finished()
+                while waiting:
+                    yield finished()
+            except Expired as expired:  # what lies above the log's new start can still be read
+                yield finished("expired", str(expired), expired.log_start)
+                while waiting and waiting[0].start < expired.log_start:
+                    yield finished("expired", str(expired), expired.log_start)
     except (ClusterError, NotReadable) as error:
         while waiting:
             yield finished("failed", str(error))
-    while waiting:
-        yield finished()
 
 
 def as_row(result: UnitSum) -> tuple[Any, ...]:

@@ -19,7 +19,8 @@ _CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverif
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--flow", "flows", multiple=True, metavar="ID", help="Only this flow (may be repeated).")
 @click.option("--topics", multiple=True, metavar="A,B", help="Only these topics, by their names at the source.")
-@click.option("--level", type=click.Choice(["L0", "L1"]), default="L1", show_default=True, help="Metadata; records.")
+@click.option("--level", type=click.Choice(["L0", "L1"]), default="L1", show_default=True,
+              help="L1 compares every record; L0 looks at topics only and ends with 3 at best.")  # fmt: skip
 @click.option("--final", is_flag=True, help="After a fence: everything up to the log's end, nothing may be pending.")
 @click.option("--since", type=click.Path(path_type=Path), metavar="SUMMARY", help="Only what lies above that proof.")
 @click.option("--wait", type=float, default=30.0, show_default=True, help="Seconds for the flow to catch up.")

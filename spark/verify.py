@@ -302,7 +302,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--flow", action="append", default=[], metavar="ID")
     parser.add_argument("--topics", action="append", default=[], metavar="A,B", help="source names")
-    parser.add_argument("--level", choices=("L0", "L1"), default="L1")
+    parser.add_argument(
+        "--level",
+        choices=("L0", "L1"),
+        default="L1",
+        help="L1 compares every record; L0 looks at the topics only, so it ends with 3 (incomplete) at best",
+    )
     parser.add_argument("--final", action="store_true", help="the source is fenced: nothing may be pending")
     parser.add_argument("--since", type=Path, metavar="SUMMARY", help="only what lies above an earlier proof")
     parser.add_argument("--wait", type=float, default=30.0, metavar="SECONDS", help="for the flow to catch up")

@@ -131,7 +131,7 @@ def loads(directory: Path) -> Iterator[Loaded]:
 
 def create_topics(bootstrap: str, topics: list[str], partitions: int, configs: dict[str, str] | None = None) -> None:
     """Creates those that are not there yet. Raises LabError."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     there = admin.list_topics(timeout=10).topics
     wanted = [NewTopic(topic, partitions, config=configs or {}) for topic in topics if topic not in there]
     for topic, future in (admin.create_topics(wanted) if wanted else {}).items():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusters.settings import connection_settings
 from spark.difference import Difference, compare
+from spark.errors import SparkError
 from spark.proof import Job, Readers
 from spark.read import PartitionAddress, read_all
 from spark.source import KafkaBatches, Unit, stretch_units
@@ -39,13 +41,29 @@ def spark_readers(session: Callable[[], SparkSession], plan: Plan, directory: Pa
         plan_path.write_text(text, encoding="utf-8")
         units_path.write_text(json.dumps([[_unit_json(u) for u in s] for s in stretches]), encoding="utf-8")
         frame = spark.read.format("kafka-batches").option("plan", str(plan_path)).option("units", str(units_path))
-        return {row.unit: from_row(row) for row in frame.load().collect()}
+        with _told_as_ours():
+            return {row.unit: from_row(row) for row in frame.load().collect()}
 
     def differences(jobs: Sequence[Job]) -> list[Difference]:
         context = session().sparkContext
-        return context.parallelize(list(jobs), len(jobs)).mapPartitions(lambda some: _compare(text, some)).collect()
+        with _told_as_ours():
+            return context.parallelize(list(jobs), len(jobs)).mapPartitions(lambda some: _compare(text, some)).collect()
 
     return Readers(sums, differences)
+
+
+@contextmanager
+def _told_as_ours() -> Iterator[None]:
+    """A job that failed is an error of the proof (exit 2); uncaught it would end as 1, which means "different"."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        last = [line for line in str(error).splitlines() if "Error" in line or "Expired" in line]
+        why = last[0].strip() if last else type(error).__name__
+        raise SparkError(f"the Spark job of the proof failed: {why[:300]}. Run the proof again") from error
 
 
 def _compare(plan_text: str, jobs: Iterator[Job]) -> Iterator[Difference]:

@@ -97,11 +97,13 @@ def prove(
         counts[s.window.place] = Counts(
             unverifiable=s.window.unverifiable, pending=pending, proven_earlier=s.window.proven_earlier
         )
+    no_tail: set[Place] = set()
     for at, s in enumerate(tails):
         seen, before = read[first_tail + at], counts[s.window.place]
         if seen.state == "expired":  # nobody can tell any more what was in it
             lost = s.window.tail.end - s.window.tail.start
             counts[s.window.place] = replace(before, pending=0, unverifiable=before.unverifiable + lost)
+            no_tail.add(s.window.place)
         else:
             counts[s.window.place] = replace(before, pending=seen.sums.n)
     if errors:
@@ -116,7 +118,7 @@ def prove(
         second, expired = _rows(again, read)
         rows += second
         rows += [_gone(c, c.target.end - c.target.start, "expired while it was read") for c in expired]
-    by_place = {s.window.place: s for s in subjects}
+    by_place = {s.window.place: _without_tail(s) if s.window.place in no_tail else s for s in subjects}
     rows = [
         as_unverifiable(row, "compacted: the cleaner works on each side for itself")
         if row.status == "different" and by_place[row.place].compacted
@@ -159,6 +161,12 @@ def _forward(c: _Chunk, source_offset: int) -> int:
     if source_offset >= c.source.end:
         return c.target.end
     return min(c.target.end, c.subject.map.to_target(source_offset, c.subject.window.target.end))
+
+
+def _without_tail(s: Subject) -> Subject:
+    """Its tail expired while it was read: there is nothing left to compare there."""
+    start = s.window.tail.start
+    return replace(s, window=replace(s.window, tail=Span(start, start)))
 
 
 def _small(tail: Span) -> bool:

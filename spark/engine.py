@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,8 +62,8 @@ def _told_as_ours() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        last = [line for line in str(error).splitlines() if "Error" in line or "Expired" in line]
-        why = last[0].strip() if last else type(error).__name__
+        ours = re.findall(r"^(?:clusters|spark|topology)\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+        why = ours[-1] if ours else type(error).__name__
         raise SparkError(f"the Spark job of the proof failed: {why[:300]}. Run the proof again") from error
 
 

@@ -1,0 +1,108 @@
+"""What the clusters of a topology hold, as `topology scan` saw it: one JSON document, read by the linter offline.
+
+Nothing here is secret: no record, key, credential or ACL principal's password is part of it; group members are counted,
+not named. Times are milliseconds since 1970, sizes bytes, rates bytes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryBroker:
+    id: int
+    host: str
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryTopic:
+    """configs are effective values by Kafka's key (`retention.ms`: "604800000"); `overridden` are the keys set on the
+    topic itself. size_bytes is of the leaders' logs, rate_bytes what producers wrote over the scan's sample; both None
+    when the brokers did not say. records_end sums the end offsets: an upper bound, never a count (offsets have gaps).
+    last_append_ms is the newest record's timestamp, None when unknown or empty."""
+
+    name: str
+    id: str | None
+    partitions: int
+    replication_factor: int
+    internal: bool = False
+    configs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    overridden: tuple[str, ...] = ()
+    size_bytes: int | None = None
+    rate_bytes: int | None = None
+    records_end: int = 0
+    last_append_ms: int | None = None
+
+    def config(self, key: str) -> str | None:
+        return self.configs.get(key)
+
+    def number(self, key: str) -> int | None:
+        """A config as a whole number; None when it is not there or is none."""
+        value = self.configs.get(key)
+        return int(value) if value is not None and value.lstrip("-").isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryGroup:
+    """state is Kafka's (`Stable`, `Empty`…), type `classic`, `consumer`, `share` or `streams`. offsets: topic → partition
+    → committed offset; lag: topic → records behind (end minus committed, an upper bound)."""
+
+    id: str
+    state: str
+    type: str = "classic"
+    members: int = 0
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    lag: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryAcl:
+    """One ACL binding, as Kafka prints its parts."""
+
+    principal: str
+    operation: str
+    permission: str
+    resource: str
+    name: str
+    pattern: str
+    host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryCluster:
+    """One cluster at `taken_ms`. kafka is the release that the brokers' features or API versions show ("4.3"), None when
+    unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
+    `user=app` to its limits. configs are broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
+    not_seen says in words what could not be read and why."""
+
+    alias: str
+    cluster_id: str
+    taken_ms: int
+    kafka: str | None = None
+    brokers: tuple[InventoryBroker, ...] = ()
+    configs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, InventoryTopic] = field(default_factory=lambda: MappingProxyType({}))
+    groups: Mapping[str, InventoryGroup] = field(default_factory=lambda: MappingProxyType({}))
+    acls: tuple[InventoryAcl, ...] | None = None
+    quotas: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
+    not_seen: tuple[str, ...] = ()
+
+    @property
+    def racks(self) -> int:
+        """Distinct racks that the brokers name."""
+        return len({broker.rack for broker in self.brokers if broker.rack is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Clusters by alias. live: it was taken for this very run (`topology plan`), so rules about the present may speak."""
+
+    clusters: Mapping[str, InventoryCluster]
+    live: bool = False
+
+    def cluster(self, alias: str) -> InventoryCluster | None:
+        return self.clusters.get(alias)

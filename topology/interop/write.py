@@ -1,0 +1,191 @@
+"""A topology file from what was imported: stable order, settings that all flows share in `defaults:`, and a comment
+wherever a person has to fill something in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from topology.finding import Span
+from topology.interop.imported import Imported, ImportedCluster, ImportedFlow, NotCarried
+from topology.language import API_VERSION, KIND
+from topology.quantities import MissingUnit, duration_ms
+from topology.selectors import Selector
+from topology.shapes import AMBIGUOUS, NULL, NUMERIC
+
+# the order in which people read a flow
+ORDER = (
+    "naming",
+    "state",
+    "provenance",
+    "merge",
+    "delivery",
+    "offsets",
+    "replication_factor",
+    "partitions",
+    "sync",
+    "workers",
+    "slo",
+    "verify",
+    "expected",
+)
+PLACEHOLDER = "bootstrap.example.invalid:9092"
+_PLAIN = re.compile(r"[A-Za-z0-9/_.][A-Za-z0-9/_.:@+-]*")
+
+
+def topology_text(imported: Imported) -> str:
+    """The file, ending in a newline. The loader reads it back; what it lacks it says in comments and in findings."""
+    defaults, flows = _folded(imported)
+    lines = [
+        f"# Imported from {_comment(imported.file)} ({imported.format}). Look it through, then `topology lint` it.",
+        f"apiVersion: {API_VERSION}",
+        f"kind: {KIND}",
+        f"metadata: {{name: {_scalar(imported.name)}}}",
+        "",
+        "clusters:" if imported.clusters else "clusters: {}   # fill in: none was declared",
+    ]
+    for cluster in sorted(imported.clusters, key=lambda each: each.alias):
+        lines += _cluster(cluster)
+    if defaults:
+        lines += ["", "defaults:", *_settings(defaults, "  ")]
+    if flows:
+        lines += ["", "flows:"]
+        for flow in sorted(flows, key=lambda each: each.id):
+            lines += _flow(flow)
+    else:
+        lines += ["", "# flows:   # fill in: the file holds no flow that copies anything"]
+    return "\n".join(lines) + "\n"
+
+
+def missing(imported: Imported) -> tuple[NotCarried, ...]:
+    """What `topology_text` leaves for a person to fill in, as entries of the list of what was not carried over."""
+    top = Span(imported.file, 1, 1, 1, 1)
+    return tuple(
+        NotCarried(f"addresses of cluster {each.alias}", "the file does not say them; fill in `bootstrap`", top)
+        for each in imported.clusters
+        if not each.bootstrap
+    )
+
+
+def alias_of(name: str, taken: Mapping[str, str] | None = None) -> str:
+    """A legal alias for a foreign cluster name, another one than those `taken` (alias → foreign name) by others."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "cluster"
+    alias, number = plain, 2
+    while taken is not None and taken.get(alias, name) != name:
+        alias, number = f"{plain[:36]}-{number}", number + 1
+    return alias
+
+
+def _folded(imported: Imported) -> tuple[dict[str, Any], tuple[ImportedFlow, ...]]:
+    """Sections that are the same in every flow of several go to the defaults."""
+    defaults = dict(imported.defaults)
+    if len(imported.flows) < 2:
+        return defaults, imported.flows
+    first = imported.flows[0].settings
+    shared = {
+        name: value
+        for name, value in first.items()
+        if name != "state" and name not in defaults and all(flow.settings.get(name) == value for flow in imported.flows)
+    }
+    rest = [{name: value for name, value in flow.settings.items() if name not in shared} for flow in imported.flows]
+    flows = tuple(replace(flow, settings=own) for flow, own in zip(imported.flows, rest, strict=True))
+    return defaults | shared, flows
+
+
+def _cluster(cluster: ImportedCluster) -> Iterator[str]:
+    yield f"  {cluster.alias}:"
+    if cluster.bootstrap:
+        yield f"    bootstrap: [{', '.join(map(_scalar, cluster.bootstrap))}]"
+    else:
+        yield f"    bootstrap: [{PLACEHOLDER}]   # fill in: the imported file does not say the addresses"
+    if cluster.cluster_id:
+        yield f"    cluster_id: {_scalar(cluster.cluster_id)}"
+    if cluster.region:
+        yield f"    region: {_scalar(cluster.region)}"
+    if cluster.security:
+        yield f"    security: {_inline(cluster.security)}"
+
+
+def _flow(flow: ImportedFlow) -> Iterator[str]:
+    yield f"  - source: {flow.source}"
+    yield f"    target: {flow.target}"
+    if flow.suffix:
+        yield f"    suffix: {_scalar(flow.suffix)}"
+    yield from _topics(flow)
+    yield from _settings(flow.settings, "    ")
+
+
+def _topics(flow: ImportedFlow) -> Iterator[str]:
+    if not flow.include:
+        yield "    # fill in: topics: {include: [...]}   nothing that selects topics could be carried over"
+        return
+    yield "    topics:"
+    yield from _selectors("include", flow.include)
+    if flow.exclude:
+        yield from _selectors("exclude", flow.exclude)
+    if flow.settings.get("topics", {}).get("allow_internal"):
+        yield "      allow_internal: true"
+
+
+def _selectors(key: str, selectors: tuple[Selector, ...]) -> Iterator[str]:
+    texts = [_inline(each) for each in sorted(set(selectors))]
+    if sum(map(len, texts)) < 80:
+        yield f"      {key}: [{', '.join(texts)}]"
+        return
+    yield f"      {key}:"
+    yield from (f"        - {text}" for text in texts)
+
+
+def _settings(settings: Mapping[str, Any], indent: str) -> Iterator[str]:
+    known = {name: place for place, name in enumerate(ORDER)}
+    for name in sorted(settings, key=lambda each: (known.get(each, len(known)), each)):
+        if name == "topics":
+            continue
+        value = settings[name]
+        if isinstance(value, Mapping) and any(isinstance(each, Mapping) for each in value.values()):
+            yield f"{indent}{name}:"
+            yield from (f"{indent}  {key}: {_inline(each)}" for key, each in value.items())
+        else:
+            yield f"{indent}{name}: {_inline(value)}"
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Selector):
+        quoted = json.dumps(value.text) if value.kind == "glob" else _single(value.text)
+        return _scalar(value.text) if value.kind == "literal" else f"{{{value.kind}: {quoted}}}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(str(key))}: {_inline(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else _scalar(str(value))
+
+
+def _scalar(text: str) -> str:
+    """Plain where every YAML reader agrees that it is text, else in quotes."""
+    if _PLAIN.fullmatch(text) and not text.endswith(":"):
+        if _is_duration(text):
+            return text
+        if text not in NULL and not AMBIGUOUS.fullmatch(text) and not NUMERIC.fullmatch(text):
+            return text
+    return json.dumps(text, ensure_ascii=True)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        duration_ms(text)
+    except (MissingUnit, ValueError):
+        return False
+    return True
+
+
+def _single(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'" if text.isprintable() else json.dumps(text)
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 RANK = {"error": 0, "warning": 1, "info": 2}
+FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 
 
 @click.command(epilog="Example: topology lint topology/examples/broken/loop.yaml")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "concise", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option(
     "--fail-on",
     type=click.Choice(list(RANK)),
@@ -20,27 +21,48 @@ RANK = {"error": 0, "warning": 1, "info": 2}
     show_default=True,
     help="Least severity that exits 1.",
 )
-def lint(paths: tuple[Path, ...], form: str, fail_on: str) -> int:
-    """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it.
+@click.option(
+    "--inventory", type=click.Path(path_type=Path), help="What the clusters hold (`topology scan` writes it)."
+)
+@click.option("--baseline", type=click.Path(path_type=Path), help="A report (--format json) whose findings are known.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="topology.lint.yaml; default: the nearest above a file."
+)
+@click.option("--profile", type=click.Choice(["regular", "strict", "audit"]), help="How much to ask of a file.")
+def lint(
+    paths: tuple[Path, ...],
+    form: str,
+    fail_on: str,
+    inventory: Path | None,
+    baseline: Path | None,
+    config: Path | None,
+    profile: str | None,
+) -> int:
+    """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it; those that say
+    the same `metadata.name` form one topology.
 
     Exits 1 with findings, 2 when a path is missing or holds no topology (another kind of document, not text).
     """
-    from topology.lint import lint_path
-    from topology.load import files_of
+    from dataclasses import replace
 
-    results = [lint_path(file) for path in paths for file in files_of(path)]
-    if form == "text":
-        from topology.reports.text import text
+    from topology.baseline import read_baseline
+    from topology.configuration import configuration_for, read_configuration
+    from topology.lint import lint_loaded
+    from topology.load import load_all
+    from topology.reports import rendered
 
-        click.echo(text(results, colour=sys.stdout.isatty()))
-    elif form == "concise":
-        from topology.reports.concise import concise
+    seen = None
+    if inventory is not None:
+        from topology.inventory_json import inventory_from_json
+        from topology.load import read_file
 
-        for result in results:
-            if result.findings:
-                click.echo(concise(result))
-    else:
-        from topology.reports.json import json
-
-        click.echo(json(results))
+        seen = inventory_from_json(read_file(inventory))
+    known = read_baseline(baseline) if baseline is not None else frozenset()
+    results = []
+    for path in paths:
+        configuration = read_configuration(config) if config is not None else configuration_for(path)
+        if profile is not None:
+            configuration = replace(configuration, profile=profile)
+        results += [lint_loaded(loaded, seen, configuration, known) for loaded in load_all(path)]
+    click.echo(rendered(results, form, colour=sys.stdout.isatty()), nl=False)
     return int(any(RANK[f.severity] <= RANK[fail_on] for result in results for f in result.findings))

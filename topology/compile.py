@@ -19,7 +19,7 @@ def compile_path(path: Path) -> Plan:
     if result.errors or loaded.topology is None:
         from topology.reports.concise import concise
 
-        raise InvalidTopology(concise(result), result.findings)
+        raise InvalidTopology(concise([result]), result.findings)
     return plan_of(loaded.topology, result.proofs)
 
 

@@ -133,6 +133,7 @@ TEXT = _scalar("a text", _text, quoted=True)
 TOPIC = _scalar("a topic's name", _selector("literal"), quoted=True)
 BOOLEAN = _scalar("`true` or `false`", _boolean, "boolean")
 DURATION = _scalar("a duration such as `30s`", quantities.duration_ms)
+RETENTION = _scalar("a duration such as `7d`, or `forever`", quantities.retention_ms)
 SIZE = _scalar("a size such as `1MiB`", quantities.size_bytes)
 RATE = _scalar("a rate such as `60MiB/s`", quantities.rate_bytes)
 SHARE = _scalar("a share such as `5%`", quantities.fraction)
@@ -213,7 +214,7 @@ SETTINGS: dict[str, Shape] = {
     ),
     "sync": Record(
         {
-            "configs": Record({"mode": MODE, "include": TEXTS, "exclude": TEXTS}),
+            "configs": Record({"mode": MODE, "include": TEXTS, "exclude": TEXTS, "set": MapOf(TEXT)}),
             "acls": _sync(include_write=word("never", "on_failover", "always")),
             "groups": _sync(interval=DURATION, when_target=word("empty")),
             "quotas": _sync(),
@@ -233,6 +234,7 @@ SETTINGS: dict[str, Shape] = {
             "on_breach": word("alert", "pause", "fail"),
         }
     ),
+    "verify": Record({"every": DURATION, "level": word("L0", "L1", "L2", "L3")}),
     "expected": Record({"peak_ingress": RATE}),
 }
 FLOW = Record(
@@ -261,18 +263,29 @@ CLUSTER = Record(
             required=("protocol",),
         ),
         "schema_registry": Record({"url": TEXT, "credentials": SECRET}, required=("url",)),
-        "facts": Record({"brokers": COUNT, "racks": COUNT, "kafka": TEXT, "max_message": SIZE}),
-        "limits": Record({"ingress": RATE, "egress": RATE, "partitions": COUNT, "headroom": SHARE}),
+        "owner": TEXT,
+        "facts": Record(
+            {"brokers": COUNT, "racks": COUNT, "kafka": TEXT, "max_message": SIZE, "tiered_storage": BOOLEAN}
+        ),
+        "limits": Record({"ingress": RATE, "egress": RATE, "partitions": COUNT, "workers": COUNT, "headroom": SHARE}),
         "topics": ListOf(
             Record(
                 {
                     "match": SELECTOR,
                     "partitions": COUNT,
-                    "retention": DURATION,
+                    "replication_factor": _integer(1, 32),
+                    "min_insync_replicas": _integer(1, 32),
+                    "retention": RETENTION,
                     "retention_bytes": SIZE,
                     "cleanup": word("delete", "compact", "compact_delete"),
+                    "delete_retention": DURATION,
                     "max_message": SIZE,
+                    "timestamps": word("create_time", "log_append_time"),
+                    "compression": word("producer", "none", "gzip", "snappy", "lz4", "zstd"),
+                    "tiered_storage": BOOLEAN,
                     "keyed": BOOLEAN,
+                    "transactional": BOOLEAN,
+                    "schema": word("avro", "protobuf", "json", "none"),
                     "residency": TEXT,
                     "classification": TEXT,
                 },

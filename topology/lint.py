@@ -1,13 +1,16 @@
-"""The linter's engine: every rule over one file, suppressions applied, findings in file order."""
+"""The linter's engine: every rule over one topology, suppressions applied, findings in file order."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from topology.configuration import DEFAULT, Configuration
 from topology.finding import Finding, Problem, Severity
-from topology.load import Loaded, load_path
+from topology.inventory import Inventory
+from topology.load import Loaded, load_all, load_path
 from topology.rule import Context, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
@@ -15,13 +18,17 @@ from topology.suppression import Suppressions, read_suppressions
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One file's findings, in the order of the file; `suppressed` were silenced by a comment with a reason."""
+    """One topology's findings, in the order of the file. `suppressed` were silenced by a comment with a reason,
+    `known` by a baseline; `skipped` are the rules that need an inventory (or live clusters) and were not asked.
+    sources: file → text, for frames."""
 
     file: str
-    text: str
+    sources: Mapping[str, str]
     findings: tuple[Finding, ...]
     suppressed: tuple[Finding, ...]
     proofs: dict[str, Any]
+    skipped: tuple[Rule, ...] = ()
+    known: tuple[Finding, ...] = ()
 
     def count(self, severity: Severity) -> int:
         return sum(finding.severity == severity for finding in self.findings)
@@ -31,30 +38,51 @@ class Result:
         return self.count("error")
 
 
-def lint_path(path: Path) -> Result:
+def lint_path(path: Path, inventory: Inventory | None = None, configuration: Configuration = DEFAULT) -> Result:
     """Raises UnreadableTopology."""
-    return lint_loaded(load_path(path))
+    return lint_loaded(load_path(path), inventory, configuration)
 
 
-def lint_loaded(loaded: Loaded) -> Result:
-    """Every rule; none hides another."""
-    context = Context(loaded)
-    suppressions = read_suppressions(loaded.text, loaded.file)
+def lint_all(path: Path, inventory: Inventory | None = None, configuration: Configuration = DEFAULT) -> list[Result]:
+    """Every topology of a file or directory. Raises UnreadableTopology."""
+    return [lint_loaded(loaded, inventory, configuration) for loaded in load_all(path)]
+
+
+def lint_loaded(
+    loaded: Loaded,
+    inventory: Inventory | None = None,
+    configuration: Configuration = DEFAULT,
+    baseline: frozenset[str] = frozenset(),
+) -> Result:
+    """Every rule that can be asked; none hides another. baseline: fingerprints of findings that are known."""
+    context = Context(loaded, inventory, configuration.options)
+    comments = {file: read_suppressions(text, file) for file, text in loaded.sources.items()}
     kept: list[Finding] = []
     silenced: list[Finding] = []
-    for rule in RULES:
+    known: list[Finding] = []
+    asked = [rule for rule in RULES if _can_be_asked(rule, inventory)]
+    for rule in asked:
         for problem in rule.check(context):
-            finding = finding_of(rule, problem)
-            (silenced if rule.ignorable and suppressions.silence(finding) else kept).append(finding)
-    kept += _about_suppressions(suppressions)
-    findings = tuple(sorted(set(kept), key=lambda finding: finding.order))
+            finding = configuration.judged(rule, finding_of(rule, problem))
+            if finding is None:
+                continue
+            if rule.ignorable and comments[finding.span.file].silence(finding):
+                silenced.append(finding)
+            elif rule.ignorable and finding.fingerprint in baseline:
+                known.append(finding)
+            else:
+                kept.append(finding)
+    for suppressions in comments.values():
+        kept += _about_suppressions(suppressions, asked)
     graph = context.graph
     return Result(
         file=loaded.file,
-        text=loaded.text,
-        findings=findings,
-        suppressed=tuple(sorted(silenced, key=lambda finding: finding.order)),
+        sources=loaded.sources,
+        findings=tuple(sorted(set(kept), key=lambda finding: finding.order)),
+        suppressed=tuple(sorted(set(silenced), key=lambda finding: finding.order)),
         proofs=graph.proofs() if graph is not None else {},
+        skipped=tuple(rule for rule in RULES if rule not in asked),
+        known=tuple(sorted(set(known), key=lambda finding: finding.order)),
     )
 
 
@@ -73,7 +101,15 @@ def finding_of(rule: Rule, problem: Problem) -> Finding:
     )
 
 
-def _about_suppressions(suppressions: Suppressions) -> list[Finding]:
+def _can_be_asked(rule: Rule, inventory: Inventory | None) -> bool:
+    if rule.needs == "static":
+        return True
+    return inventory is not None and (rule.needs == "inventory" or inventory.live)
+
+
+def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[Finding]:
+    """A comment for a rule that was not asked may well be needed when it is."""
     by_code = {rule.code: rule for rule in RULES}
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
-    return [finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known)]
+    absent = {word for word, rule in known.items() if rule not in asked}
+    return [finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

@@ -1,13 +1,15 @@
-"""From a path to a checked topology, with every problem of the file at once.
+"""Files to topologies, with every problem of them at once.
 
-A file that cannot be judged at all is `UnreadableTopology` (exit 2): it is missing, a directory without topology files,
-larger than 1 MiB, not text, or another kind of document. Everything else, syntax errors included, is a problem with a
-line and a column.
+Several files in one folder that say the same `metadata.name` form one topology: their clusters and flows are put
+together, every other section is said once. A file that cannot be judged at all is `UnreadableTopology` (exit 2): it is
+missing, a directory without topology files, larger than 1 MiB, not text, or another kind of document. Everything else,
+syntax errors included, is a problem with a line and a column.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from topology import language
@@ -19,22 +21,48 @@ from topology.resolve import resolve
 from topology.shapes import Reader
 
 SUFFIXES = (".yaml", ".yml")
+CONFIGURATION = "topology.lint.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file as YAML. root is None when it does not parse, which `problems` then says."""
+
+    file: str
+    text: str
+    root: Node | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def name(self) -> str | None:
+        """Its `metadata.name`, when it says one."""
+        metadata = _entry(self.root, "metadata")
+        name = _entry(metadata, "name")
+        return name.text if name is not None and name.kind == "scalar" and name.text else None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """topology is None when the YAML does not parse. `text` is the source, for reports."""
+    """topology is None when the YAML does not parse. sources: file → text, for reports; nodes: the raw trees of all
+    files. `file` stands for all of them: the file, or the first of several."""
 
     file: str
-    text: str
+    sources: Mapping[str, str]
     topology: Topology | None
     problems: tuple[Problem, ...]
+    nodes: tuple[Node, ...] = field(default=(), repr=False)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
     """The path itself, or the YAML files directly in a directory, sorted. Raises UnreadableTopology."""
     if path.is_dir():
-        found = tuple(sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file()))
+        found = tuple(
+            sorted(
+                each
+                for each in path.iterdir()
+                if each.suffix in SUFFIXES and each.name != CONFIGURATION and each.is_file()
+            )
+        )
         if not found:
             raise UnreadableTopology(f"{path}: a directory without topology files (*.yaml); name one, or a file")
         return found
@@ -42,32 +70,67 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def load_path(path: Path) -> Loaded:
-    """Raises UnreadableTopology."""
-    return load_text(read_text(path), str(path))
+    """One topology: a file, or a directory whose files form one. Raises UnreadableTopology."""
+    found = load_all(path)
+    if len(found) > 1:
+        names = ", ".join(sorted({f"{one.topology.name if one.topology else '?'} ({one.file})" for one in found}))
+        raise UnreadableTopology(f"{path}: {len(found)} topologies are in this directory; name one file: {names}")
+    return found[0]
+
+
+def load_all(path: Path) -> list[Loaded]:
+    """All topologies of a path, in the order of their first files. Raises UnreadableTopology."""
+    groups: dict[str, list[Part]] = {}
+    for file in files_of(path):
+        part = read_part(read_text(file), str(file))
+        groups.setdefault(part.name or f"{file} alone", []).append(part)
+    return [load_parts(parts) for parts in groups.values()]
 
 
 def load_text(text: str, file: str = "topology.yaml") -> Loaded:
     """Raises UnreadableTopology for another kind of document."""
+    return load_parts([read_part(text, file)])
+
+
+def read_part(text: str, file: str) -> Part:
+    """Raises UnreadableTopology for another kind of document."""
     node, problems = parse(text, file)
-    if node is None:
-        if not problems:
-            raise UnreadableTopology(f"{file}: the file is empty; a topology begins with {_head()}")
-        return Loaded(file, text, None, tuple(problems))
-    _check_kind(node, file)
+    if node is None and not problems:
+        raise UnreadableTopology(f"{file}: the file is empty; a topology begins with {_head()}")
+    if node is not None:
+        _check_kind(node, file)
+    return Part(file, text, node, tuple(problems))
+
+
+def load_parts(parts: Iterable[Part]) -> Loaded:
+    """One topology from its files; at least one."""
+    parts = list(parts)
+    sources = {part.file: part.text for part in parts}
+    problems = tuple(problem for part in parts for problem in part.problems)
+    roots = [part.root for part in parts if part.root is not None]
+    if len(roots) < len(parts):
+        return Loaded(parts[0].file, sources, None, problems, tuple(roots))
     reader = Reader()
-    root = language.TOPOLOGY.read(node, "", reader)
+    root = language.TOPOLOGY.read(roots[0] if len(roots) == 1 else _together(roots), "", reader)
     assert root is not None, "a mapping always gives a value"
-    topology, more = resolve(root, file)
-    return Loaded(file, text, topology, (*problems, *reader.problems, *more))
+    topology, more = resolve(root, parts[0].file)
+    return Loaded(parts[0].file, sources, topology, (*problems, *reader.problems, *more), tuple(roots))
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises UnreadableTopology, saying why it cannot be."""
+    """A topology file's text, 1 MiB at most. Raises UnreadableTopology, saying why it cannot be."""
+    return read_file(path, MAX_BYTES)
+
+
+def read_file(path: Path, limit: int = 1 << 30) -> str:
+    """Any text file. Raises UnreadableTopology."""
     try:
         if path.is_dir():
-            raise UnreadableTopology(f"{path}: a directory; name one topology file")
-        if path.stat().st_size > MAX_BYTES:
-            raise UnreadableTopology(f"{path}: {path.stat().st_size} bytes; a topology file has at most {MAX_BYTES}")
+            raise UnreadableTopology(f"{path}: a directory; name one file")
+        if path.exists() and not path.is_file():
+            raise UnreadableTopology(f"{path}: not a regular file")
+        if path.stat().st_size > limit:
+            raise UnreadableTopology(f"{path}: {path.stat().st_size} bytes; such a file has at most {limit}")
         data = path.read_bytes()
     except OSError as error:
         raise UnreadableTopology(f"{path}: {error.strerror or error}") from None
@@ -78,6 +141,32 @@ def read_text(path: Path) -> str:
     if "\0" in text:
         raise UnreadableTopology(f"{path}: not a text file (it holds zero bytes)")
     return text
+
+
+def _together(roots: list[Node]) -> Node:
+    """One tree of several files. What may be said once only appears twice here, and the shapes then say so."""
+    whole = Node("map", roots[0].span)
+    sections: dict[str, Node] = {}
+    for index, root in enumerate(roots):
+        for key, value in root.entries:
+            if index and key.text in ("apiVersion", "kind"):
+                continue
+            first = sections.get(key.text)
+            if first is None or first.kind != value.kind or key.text not in ("clusters", "flows", "metadata"):
+                copy = Node(value.kind, value.span, value.text, value.plain, list(value.items), list(value.entries))
+                sections.setdefault(key.text, copy)
+                whole.entries.append((key, copy))
+            elif key.text == "metadata":
+                said = {name.text: each.text for name, each in first.entries}
+                first.entries += [(name, each) for name, each in value.entries if said.get(name.text) != each.text]
+            else:
+                first.items += value.items
+                first.entries += value.entries
+    return whole
+
+
+def _entry(node: Node | None, name: str) -> Node | None:
+    return next((value for key, value in node.entries if key.text == name), None) if node is not None else None
 
 
 def _check_kind(node: Node, file: str) -> None:

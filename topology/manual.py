@@ -1,11 +1,24 @@
-"""A rule's docstring as its manual: title, why, a bad and a good example, source."""
+"""A rule's docstring as its manual: title, why, a bad and a good example, source.
+
+Where a rule looks at clusters, an example goes on behind a line `--- # topology scan` with what a scan saw, shortened:
+`{a: {topics: {orders: {partitions: 3, configs: {cleanup.policy: compact}}}, brokers: 3, groups: {…}, acls: […]}}`.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Any
 
+from topology.inventory import (
+    Inventory,
+    InventoryAcl,
+    InventoryBroker,
+    InventoryCluster,
+    InventoryGroup,
+    InventoryTopic,
+)
 from topology.rule import Rule
 
 PREAMBLE = {
@@ -15,6 +28,7 @@ PREAMBLE = {
     "clusters": "clusters:\n"
     + "\n".join(f"  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}" for alias in "abcd"),
 }
+TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
 _SECTION = re.compile(r"^(Why|Bad|Good|Source):", re.MULTILINE)
 
 
@@ -44,7 +58,45 @@ def manual_of(rule: Rule) -> Manual:
     )
 
 
+SCAN = "--- # topology scan\n"
+
+
 def complete(example: str) -> str:
     """The example as a whole file: the parts that it does not show come before it."""
+    example = example.partition(SCAN)[0]
     said = set(re.findall(r"^([A-Za-z]+):", example, re.MULTILINE))
     return "".join(f"{text}\n" for name, text in PREAMBLE.items() if name not in said) + example
+
+
+def inventory_of(example: str, *, live: bool = False) -> Inventory | None:
+    """What the example's scan saw; None when it shows none."""
+    import yaml
+
+    _, shown, scan = example.partition(SCAN)
+    if not shown:
+        return None
+    return Inventory({alias: _cluster(alias, said) for alias, said in yaml.safe_load(scan).items()}, live)
+
+
+def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
+    brokers = said.pop("brokers", 1)
+    racks = said.pop("racks", None)
+    topics = {
+        name: InventoryTopic(name, None, **{"partitions": 1, "replication_factor": 1, **each})
+        for name, each in said.pop("topics", {}).items()
+    }
+    groups = {name: InventoryGroup(name, **{"state": "Empty", **each}) for name, each in said.pop("groups", {}).items()}
+    acls = said.pop("acls", None)
+    return InventoryCluster(
+        alias,
+        said.pop("cluster_id", f"id-of-{alias}"),
+        said.pop("taken_ms", TAKEN_MS),
+        brokers=tuple(
+            InventoryBroker(number, f"k{number}", None if racks is None else f"r{number % racks}")
+            for number in range(1, brokers + 1)
+        ),
+        topics=topics,
+        groups=groups,
+        acls=None if acls is None else tuple(InventoryAcl(**each) for each in acls),
+        **said,
+    )

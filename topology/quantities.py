@@ -16,8 +16,9 @@ SIZES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
 LIMIT = 2**63 - 1
+FOREVER = LIMIT
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
 
 
 class MissingUnit(ValueError):
@@ -27,6 +28,11 @@ class MissingUnit(ValueError):
 def duration_ms(text: str) -> int:
     """`500ms`, `30s`, `5m`, `24h`, `7d`, `2w`, in milliseconds."""
     return _amount(text, DURATIONS, "", "a duration such as `30s`, `5m` or `24h`")
+
+
+def retention_ms(text: str) -> int:
+    """A duration, or `forever` (FOREVER: longer than any other)."""
+    return FOREVER if text == "forever" else duration_ms(text)
 
 
 def size_bytes(text: str) -> int:

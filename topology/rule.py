@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from topology.facts import Facts
 from topology.finding import Problem, Severity
+from topology.inventory import Inventory
 from topology.load import Loaded
 from topology.model import Topology
 
 if TYPE_CHECKING:
     from topology.graph import TopicGraph
 
+Needs = Literal["static", "inventory", "live"]
+Profile = Literal["regular", "strict", "audit"]
+PROFILES: tuple[Profile, ...] = ("regular", "strict", "audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A number that `topology.lint.yaml` may set for a rule, under a name that means the same in every rule. kind says
+    how it is written: `count`, `share` (`30%`, here 0.3), `duration` (ms), `size` (bytes), `rate` (bytes a second)."""
+
+    name: str
+    kind: Literal["count", "share", "duration", "size", "rate"]
+    default: Any
+    doc: str
+
 
 class Context:
-    """One file under examination. `topology` is missing when the YAML does not parse; such rules see an empty one."""
+    """One topology under examination. `topology` is missing when the YAML does not parse; most rules then see nothing.
 
-    def __init__(self, loaded: Loaded) -> None:
+    inventory is None without one; rules with `needs="inventory"` or `"live"` are only asked when it is there."""
+
+    def __init__(
+        self, loaded: Loaded, inventory: Inventory | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.loaded = loaded
+        self.inventory = inventory
+        self.options = dict(options or {})
 
     @property
     def topology(self) -> Topology | None:
@@ -34,6 +57,16 @@ class Context:
 
         return build(self.topology)
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known about topics; only for rules that saw a topology."""
+        assert self.topology is not None, "asked without a topology"
+        return Facts(self.topology, self.inventory)
+
+    def option(self, option: Option) -> Any:
+        """Its value: from the configuration, or the default."""
+        return self.options.get(option.name, option.default)
+
     def problems(self, code: str) -> Iterator[Problem]:
         """What the loader said under this code."""
         return (problem for problem in self.loaded.problems if problem.code == code)
@@ -41,15 +74,18 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`manual` is the module's docstring. ignorable: a comment in the file may silence it."""
+    """`manual` is the module's docstring. needs: what it has to see beyond the file. ignorable: a comment, baseline or
+    configuration may silence it. profile: from which profile on it has its severity; before that it only informs."""
 
     code: str
     name: str
     severity: Severity
     manual: str
     check: Callable[[Context], Iterator[Problem]]
-    needs: Literal["static", "inventory", "live"] = "static"
+    needs: Needs = "static"
     ignorable: bool = True
+    profile: Profile = "regular"
+    options: tuple[Option, ...] = ()
 
 
 def said_by_loader(code: str) -> Callable[[Context], Iterator[Problem]]:

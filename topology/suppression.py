@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from topology.finding import Finding, Label, Problem, Span
@@ -43,8 +43,9 @@ class Suppressions:
                     hit = True
         return hit
 
-    def problems(self, rules: Mapping[str, Rule]) -> Iterator[Problem]:
-        """SYN007 for a comment without a reason, SYN006 for a word that silenced nothing."""
+    def problems(self, rules: Mapping[str, Rule], absent: Collection[str] = ()) -> Iterator[Problem]:
+        """SYN007 for a comment without a reason, SYN006 for a word that silenced nothing, unless its rule is `absent`
+        from this run."""
         for entry in self.entries:
             if not entry.reason:
                 yield Problem(
@@ -55,7 +56,7 @@ class Suppressions:
                 )
                 continue
             for word in entry.words:
-                if word not in entry.used:
+                if word not in entry.used and word not in absent:
                     yield Problem("SYN006", _why_unused(word, rules), (Label(entry.span),), help="remove it")
 
 

@@ -1,1 +1,17 @@
-"""Findings as text for people (`text`, `concise`) and as data (`json`). Secrets never reach a report: see `frame`."""
+"""Findings as text for people (`text`, `concise`), for tools (`json`, `sarif`, `junit`) and for a pull request
+(`github`). Secrets never reach a report: see `text.masked`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topology.lint import Result
+
+
+def rendered(results: list[Result], form: str, *, colour: bool = False) -> str:
+    """The report in one of the formats, ending in a newline unless it is empty."""
+    render = getattr(import_module(f"topology.reports.{form}"), form)
+    report: str = render(results, colour=colour) if form == "text" else render(results)
+    return f"{report}\n" if report else ""

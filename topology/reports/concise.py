@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from topology.lint import Result
 
 
-def concise(result: Result) -> str:
+def concise(results: Iterable[Result]) -> str:
     return "\n".join(
-        f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}" for finding in result.findings
+        f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}"
+        for result in results
+        for finding in result.findings
     )

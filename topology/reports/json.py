@@ -15,9 +15,11 @@ def json(results: Iterable[Result]) -> str:
     return encoder.dumps(
         {
             "schema": 1,
-            "files": [result.file for result in results],
+            "files": [file for result in results for file in result.sources],
             "findings": [finding.to_json() for result in results for finding in result.findings],
             "suppressed": [finding.to_json() for result in results for finding in result.suppressed],
+            "known": [finding.to_json() for result in results for finding in result.known],
+            "skipped": sorted({rule.code for result in results for rule in result.skipped}),
             "counts": {severity: sum(result.count(severity) for result in results) for severity in SEVERITIES},
         },
         indent=2,

@@ -26,9 +26,13 @@ def text(results: Iterable[Result], *, colour: bool = False) -> str:
 
 
 def frames(result: Result, *, colour: bool = False) -> Iterator[str]:
-    lines = result.text.splitlines()
+    lines = {file: text.split("\n") for file, text in result.sources.items()}
     for finding in result.findings:
-        yield "\n".join(_frame(finding, lines, colour))
+        if finding.severity != "info":
+            yield "\n".join(_frame(finding, lines, colour))
+    notes = [finding for finding in result.findings if finding.severity == "info"]
+    if notes:
+        yield "\n".join(f"info[{finding.rule}] {finding.span}: {finding.message}" for finding in notes)
 
 
 def summary(results: Iterable[Result]) -> str:
@@ -38,8 +42,19 @@ def summary(results: Iterable[Result]) -> str:
     infos = sum(r.count("info") for r in results)
     parts = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts] + ([f"{infos} info"] if infos else [])
     silenced = sum(len(r.suppressed) for r in results)
-    files = f"{len(results)} file{'s' * (len(results) != 1)}"
-    return f"{', '.join(parts)}{f', {silenced} suppressed' if silenced else ''} in {files}"
+    known = sum(len(r.known) for r in results)
+    count = sum(len(r.sources) for r in results)
+    more = (f", {silenced} suppressed" if silenced else "") + (f", {known} in the baseline" if known else "")
+    return f"{', '.join(parts)}{more} in {count} file{'s' * (count != 1)}{_skipped(results)}"
+
+
+def _skipped(results: list[Result]) -> str:
+    """A linter that skips in silence is trusted too much."""
+    offline = {rule.code for result in results for rule in result.skipped if rule.needs == "inventory"}
+    live = {rule.code for result in results for rule in result.skipped if rule.needs == "live"}
+    parts = [f"{len(offline)} rules need an inventory (--inventory FILE)"] if offline else []
+    parts += [f"{len(live)} need live clusters (topology plan)"] if live else []
+    return f"; skipped: {', '.join(parts)}" if parts else ""
 
 
 def masked(line: str) -> str:
@@ -48,7 +63,7 @@ def masked(line: str) -> str:
     return _SECRET.sub(r"\1…", _CREDENTIALS.sub(r"\1…", line))
 
 
-def _frame(finding: Finding, lines: list[str], colour: bool) -> Iterator[str]:
+def _frame(finding: Finding, lines: dict[str, list[str]], colour: bool) -> Iterator[str]:
     head = f"{finding.severity}[{finding.rule}]"
     if colour:
         head = f"\x1b[1;{COLOURS[finding.severity]}m{head}\x1b[0m"
@@ -58,8 +73,12 @@ def _frame(finding: Finding, lines: list[str], colour: bool) -> Iterator[str]:
     bar = " " * width + " |"
     yield f"{' ' * width}--> {finding.span}"
     yield bar
+    file = finding.span.file
     for label in finding.labels:
-        yield from _source(label, lines, width)
+        if label.span.file != file:
+            file = label.span.file
+            yield f"{' ' * width}::: {file}"
+        yield from _source(label, lines.get(file, []), width)
     if finding.notes or finding.help:
         yield bar
     for note in finding.notes:

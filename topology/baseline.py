@@ -1,0 +1,20 @@
+"""A baseline: the findings of an earlier report, so that an old estate can begin with what is new."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from topology.errors import UnreadableTopology
+from topology.load import read_file
+
+
+def read_baseline(path: Path) -> frozenset[str]:
+    """Fingerprints of a report written by `topology lint --format json`. Raises UnreadableTopology."""
+    try:
+        report = json.loads(read_file(path))
+        rows = [*report["findings"], *report.get("known", ())]
+        return frozenset(str(row["fingerprint"]) for row in rows)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        message = f"{path}: not a report; write one with `topology lint --format json PATH > {path.name}`"
+        raise UnreadableTopology(message) from None

@@ -1,0 +1,157 @@
+"""`topology.lint.yaml`: a profile, severities and options, for a whole repository or for some of its paths.
+
+::
+
+    profile: strict                 # regular | strict | audit
+    severities: {TPC405: error, SYC508: "off"}
+    options: {max_hops: 4, headroom: 20%}
+    paths:
+      - match: "edge/*"
+        reason: single brokers on ships
+        severities: {TPC405: "off", CLU109: "off"}
+
+A rule that may not be silenced by a comment keeps its severity here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from topology import language
+from topology.errors import UnreadableTopology
+from topology.finding import Finding, Problem, Severity
+from topology.load import CONFIGURATION, read_text
+from topology.model import Value
+from topology.nearest import nearest
+from topology.nodes import parse
+from topology.rule import PROFILES, Profile, Rule
+from topology.shapes import ListOf, MapOf, Reader, Record
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """severities: rule code → severity or `off`; paths: (glob on the file's path, severities) in their order, later
+    ones win; options by name, converted (ms, bytes, fractions)."""
+
+    profile: Profile = "regular"
+    severities: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    paths: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+    def judged(self, rule: Rule, finding: Finding) -> Finding | None:
+        """The finding with the severity that it has here; None when the rule is off."""
+        said = self.severities.get(rule.code)
+        for match, severities in self.paths:
+            if rule.code in severities and _matches(finding.span.file, match):
+                said = severities[rule.code]
+        if said is None and PROFILES.index(rule.profile) > PROFILES.index(self.profile):
+            said = "info"
+        if said is None or not rule.ignorable:
+            return finding
+        severity: Severity | None = {"error": "error", "warning": "warning", "info": "info"}.get(said)  # type: ignore[assignment]
+        return None if severity is None else replace(finding, severity=severity)
+
+
+DEFAULT = Configuration()
+
+
+def configuration_for(path: Path) -> Configuration:
+    """The nearest `topology.lint.yaml` at or above a topology file, up to the folder that holds `.git`; without one the
+    defaults. Raises UnreadableTopology."""
+    here = path.resolve() if path.is_dir() else path.resolve().parent
+    for folder in (here, *here.parents):
+        if (folder / CONFIGURATION).is_file():
+            return read_configuration(folder / CONFIGURATION)
+        if (folder / ".git").exists():
+            break
+    return DEFAULT
+
+
+def read_configuration(path: Path) -> Configuration:
+    """Raises UnreadableTopology: every problem of the file, with its line."""
+    text = read_text(path)
+    root, problems = parse(text, str(path))
+    if root is None and not problems:
+        return DEFAULT
+    reader = Reader()
+    value = _shape().read(root, "", reader) if root is not None else None
+    problems = [*problems, *reader.problems, *(_fixed(value) if value is not None else ())]
+    if problems or value is None:
+        raise UnreadableTopology("\n".join(f"{each.labels[0].span}: {each.message}{_help(each)}" for each in problems))
+    options = value.at("options")
+    return Configuration(
+        profile=value.get("profile", default="regular"),
+        severities=_severities(value.at("severities")),
+        paths=tuple((each.get("match"), _severities(each.at("severities"))) for each in value.list("paths")),
+        options={name: each.data for name, each in options.fields.items()} if options is not None else NOTHING,
+    )
+
+
+def _shape() -> Record:
+    from topology.rules import RULES
+
+    by_word = {word: rule for rule in RULES for word in (rule.code, rule.name)}
+    kinds = {
+        "count": language.COUNT,
+        "share": language.SHARE,
+        "duration": language.DURATION,
+        "size": language.SIZE,
+        "rate": language.RATE,
+    }
+
+    def known(word: str) -> str:
+        if word not in by_word:
+            near = nearest(word, by_word)
+            raise ValueError(f"no rule {word}" + (f"; did you mean {near}?" if near else "; see `topology rules`"))
+        return word
+
+    severities = MapOf(language.word("error", "warning", "info", "off"), known)
+    return Record(
+        {
+            "profile": language.word(*PROFILES),
+            "severities": severities,
+            "options": Record({option.name: kinds[option.kind] for rule in RULES for option in rule.options}),
+            "paths": ListOf(
+                Record(
+                    {"match": language.TEXT, "reason": language.TEXT, "severities": severities},
+                    required=("match", "reason", "severities"),
+                )
+            ),
+        }
+    )
+
+
+def _fixed(value: Value) -> Iterator[Problem]:
+    """Rules whose severity nobody may change."""
+    from topology.finding import Label
+    from topology.rules import RULES
+
+    fixed = {word: rule for rule in RULES if not rule.ignorable for word in (rule.code, rule.name)}
+    for section in (value.at("severities"), *(each.at("severities") for each in value.list("paths"))):
+        for word, said in (section.fields if section is not None else {}).items():
+            if word in fixed:
+                message = f"{word} keeps its severity: what it finds must not run"
+                yield Problem("SYN011", message, (Label(said.key or said.span),), help="remove the line")
+
+
+def _severities(value: Value | None) -> Mapping[str, str]:
+    from topology.rules import RULES
+
+    codes = {rule.name: rule.code for rule in RULES}
+    return {codes.get(word, word): each.data for word, each in (value.fields if value is not None else {}).items()}
+
+
+def _matches(file: str, match: str) -> bool:
+    """A glob on the end of the path: `edge/*` matches `/repo/topologies/edge/a.yaml`."""
+    return fnmatchcase(file, match) or fnmatchcase(file, f"*/{match}")
+
+
+def _help(problem: Problem) -> str:
+    return f"; {problem.help}" if problem.help else ""

@@ -1,0 +1,183 @@
+"""What is known about topics without asking a cluster: declared under `clusters.<alias>.topics`, or seen by a scan.
+
+A scan overrides what the file declares, key by key. What neither says is None, and a rule must not conclude from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+from topology.finding import Span
+from topology.inventory import Inventory, InventoryTopic
+from topology.model import Flow, Topology, Value
+from topology.overlap import common
+from topology.quantities import FOREVER
+from topology.selectors import Selector, TopicSelection
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """Times are ms (FOREVER: without end), sizes bytes; retention_bytes is for a partition, -1 without a bound.
+    cleanup is `delete`, `compact` or `compact_delete`; timestamps `create_time` or `log_append_time`. span is where it
+    is declared, None when only a scan knows it."""
+
+    partitions: int | None = None
+    replication_factor: int | None = None
+    min_insync_replicas: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    cleanup: str | None = None
+    delete_retention_ms: int | None = None
+    max_message: int | None = None
+    timestamps: str | None = None
+    compression: str | None = None
+    tiered_storage: bool | None = None
+    keyed: bool | None = None
+    transactional: bool | None = None
+    schema: str | None = None
+    residency: str | None = None
+    classification: str | None = None
+    span: Span | None = None
+
+    @property
+    def compacted(self) -> bool:
+        return self.cleanup in ("compact", "compact_delete")
+
+    def under(self, other: TopicFacts) -> TopicFacts:
+        """These facts where `other` says nothing."""
+        known = {name: value for name in NAMES if (value := getattr(other, name)) is not None}
+        return replace(self, **known)
+
+
+NAMES = tuple(each.name for each in fields(TopicFacts))
+UNKNOWN = TopicFacts()
+_DECLARED = {"retention": "retention_ms", "delete_retention": "delete_retention_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTopic:
+    """One thing that a flow carries, as far as it is known: a topic by `name`, or (name is None) what a declared
+    pattern stands for, `label`. source and target are the facts on either side; `exists` says that a scan saw the
+    target's topic."""
+
+    flow: Flow
+    label: str
+    name: str | None
+    target_label: str
+    source: TopicFacts
+    target: TopicFacts
+    exists: bool = False
+
+    @property
+    def span(self) -> Span:
+        """Where to point: the declared fact, or the flow."""
+        return self.source.span or self.target.span or self.flow.declared
+
+
+class Facts:
+    """Facts of a whole topology; answers are kept, so that many rules may ask the same."""
+
+    def __init__(self, topology: Topology, inventory: Inventory | None) -> None:
+        self.topology = topology
+        self.inventory = inventory
+        self._declared: dict[str, tuple[tuple[Selector, TopicFacts], ...]] = {}
+        self._selected: dict[tuple[str, TopicSelection], tuple[str, ...]] = {}
+
+    def declared(self, alias: str) -> tuple[tuple[Selector, TopicFacts], ...]:
+        """The entries of `clusters.<alias>.topics`, in file order."""
+        if alias not in self._declared:
+            cluster = self.topology.root.at("clusters", alias)
+            entries = cluster.list("topics") if cluster is not None else ()
+            self._declared[alias] = tuple(
+                (entry.get("match"), _facts(entry)) for entry in entries if entry.get("match") is not None
+            )
+        return self._declared[alias]
+
+    def topic(self, alias: str, name: str) -> TopicFacts:
+        """Everything known about one topic: the first declared entry that matches, with what a scan saw above it."""
+        found = next((facts for match, facts in self.declared(alias) if match.matches(name)), UNKNOWN)
+        seen = self.seen(alias, name)
+        return found if seen is None else found.under(scanned(seen))
+
+    def seen(self, alias: str, name: str) -> InventoryTopic | None:
+        """The topic in the scan, or None."""
+        cluster = self.inventory.cluster(alias) if self.inventory is not None else None
+        return cluster.topics.get(name) if cluster is not None else None
+
+    def names(self, alias: str, topics: TopicSelection) -> tuple[str, ...]:
+        """Topics by name that the selection takes at a cluster: those of the scan, and literals, sorted."""
+        key = (alias, topics)
+        if key not in self._selected:
+            cluster = self.inventory.cluster(alias) if self.inventory is not None else None
+            known = {} if cluster is None else cluster.topics
+            literals = {each.text for each in topics.include if each.kind == "literal" and topics.selects(each.text)}
+            self._selected[key] = tuple(sorted(literals.union(name for name in known if topics.selects(name))))
+        return self._selected[key]
+
+    def carried(self, flow: Flow) -> Iterator[FlowTopic]:
+        """What the flow carries: every name that is known, then the declared patterns that it shares topics with
+        (those only where no scan of the source lists the real names)."""
+        plan = flow.plan
+        for name in self.names(flow.source, plan.topics):
+            arriving = plan.target_topic(name)
+            source, target = self.topic(flow.source, name), self.topic(flow.target, arriving)
+            exists = self.seen(flow.target, arriving) is not None
+            yield FlowTopic(flow, name, name, arriving, source, target, exists)
+        if self.inventory is not None and self.inventory.cluster(flow.source) is not None:
+            return
+        for match, facts in self.declared(flow.source):
+            if match.kind != "literal":
+                example = self._shared(match, plan.topics)
+                if example is not None:
+                    arriving = plan.target_topic(example)
+                    target = self.topic(flow.target, arriving)
+                    label = f"{plan.naming.before}{match.text}{plan.naming.after}"
+                    yield FlowTopic(flow, match.text, None, label, facts, target)
+            elif plan.selects(match.text) and not any(match == each for each in plan.topics.include):
+                name, arriving = match.text, plan.target_topic(match.text)
+                yield FlowTopic(flow, name, name, arriving, facts, self.topic(flow.target, arriving))
+
+    @cached_property
+    def flow_topics(self) -> tuple[FlowTopic, ...]:
+        """`carried` of every flow, in the order of their ids."""
+        return tuple(topic for flow in self.topology.flows for topic in self.carried(flow))
+
+    def _shared(self, match: Selector, topics: TopicSelection) -> str | None:
+        """The shortest name that a declared pattern and a selection share."""
+        found = common(frozenset({("", "", topics), ("", "", TopicSelection((match,)))}))
+        return found.name
+
+
+def scanned(topic: InventoryTopic) -> TopicFacts:
+    """A scanned topic's facts; keyed, schema and labels are never seen by a scan."""
+    cleanup = topic.config("cleanup.policy")
+    return TopicFacts(
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        min_insync_replicas=topic.number("min.insync.replicas"),
+        retention_ms=_endless(topic.number("retention.ms")),
+        retention_bytes=topic.number("retention.bytes"),
+        cleanup=None if cleanup is None else "_".join(sorted(cleanup.replace(" ", "").split(","))),
+        delete_retention_ms=topic.number("delete.retention.ms"),
+        max_message=topic.number("max.message.bytes"),
+        timestamps={"CreateTime": "create_time", "LogAppendTime": "log_append_time"}.get(
+            topic.config("message.timestamp.type") or ""
+        ),
+        compression=topic.config("compression.type"),
+        tiered_storage=None if (tiered := topic.config("remote.storage.enable")) is None else tiered == "true",
+    )
+
+
+def _facts(entry: Value) -> TopicFacts:
+    known = {
+        _DECLARED.get(name, name): value.data
+        for name, value in entry.fields.items()
+        if _DECLARED.get(name, name) in NAMES and value.data is not None
+    }
+    return TopicFacts(**known, span=entry.span)
+
+
+def _endless(value: int | None) -> int | None:
+    return FOREVER if value is not None and value < 0 else value

@@ -6,10 +6,16 @@ import click
 
 
 @click.command(epilog="Example: topology schema > topology.schema.json")
-def schema() -> None:
+@click.option("--inventory", is_flag=True, help="The schema of inventories (`topology scan`) instead.")
+def schema(inventory: bool) -> None:
     """Print the JSON Schema of topology files, for editors."""
     import json
 
+    if inventory:
+        from topology.inventory_schema import inventory_schema
+
+        click.echo(json.dumps(inventory_schema(), indent=2))
+        return
     from topology.language import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

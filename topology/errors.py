@@ -6,6 +6,7 @@
     ├── UnreadableTopology         no such file, a directory without topology files, not text, not a topology
     ├── InvalidTopology            exit_code 1: the file was read and has errors (`findings`, all of them)
     ├── UnreadablePlan             a plan document of another schema, damaged, or not a plan
+    ├── UnreadableInventory        an inventory of another schema, damaged, or not an inventory
     ├── NotInPlan                  a cluster or flow that the plan does not have (also a KeyError)
     └── BadSelector                a glob or regex outside the language (also a ValueError)
 
@@ -47,6 +48,10 @@ class InvalidTopology(TopologyError):
 
 class UnreadablePlan(TopologyError):
     """A plan document that cannot be used."""
+
+
+class UnreadableInventory(TopologyError):
+    """An inventory document that cannot be used; the message names the path of what is wrong in it."""
 
 
 class NotInPlan(TopologyError, KeyError):

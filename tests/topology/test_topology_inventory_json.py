@@ -1,0 +1,177 @@
+"""An inventory as JSON: nothing lost either way, damage named by its path, the schema equal to the document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology.errors import UnreadableInventory
+from topology.inventory import (
+    Inventory,
+    InventoryAcl,
+    InventoryBroker,
+    InventoryCluster,
+    InventoryGroup,
+    InventoryTopic,
+)
+from topology.inventory_json import inventory_from_json, inventory_json
+from topology.inventory_schema import inventory_schema
+
+WORDS = st.text(max_size=12)
+COUNTS = st.integers(0, 2**62)
+MAYBE = st.none() | COUNTS
+CONFIGS = st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy", "segment.ms", "a"]), WORDS, max_size=4)
+OFFSETS = st.dictionaries(WORDS, st.dictionaries(st.integers(0, 2000), COUNTS, max_size=3), max_size=2)
+TOPICS = st.builds(
+    InventoryTopic,
+    name=WORDS,
+    id=st.none() | WORDS,
+    partitions=COUNTS,
+    replication_factor=COUNTS,
+    internal=st.booleans(),
+    configs=CONFIGS,
+    overridden=st.lists(WORDS, max_size=2).map(tuple),
+    size_bytes=MAYBE,
+    rate_bytes=MAYBE,
+    records_end=COUNTS,
+    last_append_ms=MAYBE,
+)
+GROUPS = st.builds(
+    InventoryGroup,
+    id=WORDS,
+    state=WORDS,
+    type=WORDS,
+    members=COUNTS,
+    offsets=OFFSETS,
+    lag=st.dictionaries(WORDS, COUNTS, max_size=2),
+)
+ACLS = st.builds(InventoryAcl, *[WORDS] * 7)
+CLUSTERS = st.builds(
+    InventoryCluster,
+    alias=WORDS,
+    cluster_id=WORDS,
+    taken_ms=st.integers(0, 4_000_000_000_000),
+    kafka=st.none() | WORDS,
+    brokers=st.lists(st.builds(InventoryBroker, COUNTS, WORDS, st.none() | WORDS), max_size=3).map(tuple),
+    configs=CONFIGS,
+    topics=st.lists(TOPICS, max_size=5).map(lambda topics: {topic.name: topic for topic in topics}),
+    groups=st.lists(GROUPS, max_size=3).map(lambda groups: {group.id: group for group in groups}),
+    acls=st.none() | st.lists(ACLS, max_size=2).map(tuple),
+    quotas=st.dictionaries(WORDS, st.dictionaries(WORDS, st.floats(0, 1e15), max_size=2), max_size=2),
+    not_seen=st.lists(WORDS, max_size=2).map(tuple),
+)
+INVENTORIES = st.lists(CLUSTERS, max_size=3).map(lambda found: Inventory({each.alias: each for each in found}))
+
+CLUSTER = InventoryCluster(
+    "onprem",
+    "OnpAAAAAAAAAAAAAAAAAAA",
+    1_800_000_000_000,
+    kafka="4.3",
+    brokers=(InventoryBroker(1, "k1", "a"), InventoryBroker(2, "k2", "b"), InventoryBroker(3, "k3", "b")),
+    configs={"auto.create.topics.enable": "false"},
+    topics={
+        name: InventoryTopic(name, None, 3, 3, configs={"retention.ms": "604800000", "cleanup.policy": policy})
+        for name, policy in (("a", "delete"), ("b", "delete"), ("c", "compact"))
+    },
+    groups={"billing": InventoryGroup("billing", "Stable", members=2, offsets={"a": {0: 5}}, lag={"a": 7})},
+)
+INVENTORY = Inventory({"onprem": CLUSTER})
+
+
+@settings(max_examples=200)
+@given(INVENTORIES)
+def test_nothing_is_lost(inventory: Inventory) -> None:
+    text = inventory_json(inventory)
+    again = inventory_from_json(text)
+    assert again == inventory
+    assert inventory_json(again) == text
+
+
+def test_topics_list_what_differs() -> None:
+    cluster = json.loads(inventory_json(INVENTORY))["clusters"]["onprem"]
+    assert cluster["topic_configs"] == {"retention.ms": "604800000", "cleanup.policy": "delete"}
+    assert {name: topic["configs"] for name, topic in cluster["topics"].items()} == {
+        "a": {},
+        "b": {},
+        "c": {"cleanup.policy": "compact"},
+    }
+    topics = inventory_from_json(inventory_json(INVENTORY)).clusters["onprem"].topics
+    assert topics["a"].configs is topics["b"].configs  # one mapping for a hundred thousand topics
+
+
+def _without(*path: str) -> str:
+    document = json.loads(inventory_json(INVENTORY))
+    here: Any = document
+    for name in path[:-1]:
+        here = here[int(name) if isinstance(here, list) else name]
+    del here[path[-1]]
+    return json.dumps(document)
+
+
+def _with(value: Any, *path: str) -> str:
+    document = json.loads(inventory_json(INVENTORY))
+    here: Any = document
+    for name in path[:-1]:
+        here = here[int(name) if isinstance(here, list) else name]
+    here[path[-1]] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "this is not JSON"),
+        ("[" * 100_000, "this is not JSON"),
+        ("{\n  'a': 1}", "this is not JSON (line 2"),
+        ("[]", 'not an inventory ("kind": "inventory")'),
+        ('{"schema": 1, "kind": "plan"}', "not an inventory"),
+        (_with(2, "schema"), "has schema 2, this Watershed reads 1; scan again"),
+        (_without("clusters"), "damaged: `clusters` is missing"),
+        (_without("clusters", "onprem", "brokers"), "damaged at clusters.onprem: `brokers` is missing"),
+        (_without("clusters", "onprem", "topics", "b", "partitions"), "at clusters.onprem.topics.b: `partitions` is"),
+        (_without("clusters", "onprem", "topic_configs"), "at clusters.onprem: `topic_configs` is missing"),
+        (_without("clusters", "onprem", "brokers", "1", "host"), "at clusters.onprem.brokers.[1]: `host` is missing"),
+        (_with("3", "clusters", "onprem", "topics", "b", "partitions"), "partitions: a whole number is expected"),
+        (_with(True, "clusters", "onprem", "taken_ms"), "clusters.onprem.taken_ms: a whole number is expected"),
+        (_with(float("nan"), "clusters", "onprem", "taken_ms"), "this is not JSON"),
+        (_with(1, "clusters", "onprem", "colour"), "clusters.onprem: `colour` is not known here"),
+        (_with([], "clusters", "onprem", "topics"), "clusters.onprem.topics: an object is expected"),
+        (_with([], "clusters", "onprem", "topics", "a"), "clusters.onprem.topics.a: an object is expected"),
+        (_with(7, "clusters", "onprem", "topics", "c", "configs", "x"), "topics.c.configs.x: a text is expected"),
+        (_with(7, "clusters", "onprem", "topic_configs", "x"), "clusters.onprem.topic_configs.x: a text is expected"),
+        (_with({"x": 1}, "clusters", "onprem", "groups", "billing", "offsets", "a"), "offsets.a.x: a partition's numb"),
+    ],
+)
+def test_damage_is_named(text: str, message: str) -> None:
+    with pytest.raises(UnreadableInventory) as caught:
+        inventory_from_json(text)
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@settings(max_examples=50)
+@given(INVENTORIES)
+def test_documents_are_valid_by_the_schema(inventory: Inventory) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = inventory_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(inventory_json(inventory)), schema, cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _without("clusters", "onprem", "brokers"),
+        _with("3", "clusters", "onprem", "topics", "b", "partitions"),
+        _with(1, "clusters", "onprem", "colour"),
+        _with({"x": 1}, "clusters", "onprem", "groups", "billing", "offsets", "a"),
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(text), inventory_schema(), cls=jsonschema.Draft202012Validator)

@@ -1,0 +1,254 @@
+"""An inventory as one JSON document (`topology scan` writes it, `topology lint --inventory` reads it), and its schema.
+
+The shape follows the dataclasses of `topology.inventory`, so that it cannot drift from them: every field is there, none
+else. What is looked up by name is an object by that name (clusters by alias, topics, groups). `topic_configs` of a
+cluster holds the value of each topic config that most of its topics have; a topic lists only what differs (null: it
+does not have the key), which keeps 100,000 topics readable, and small in memory too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, get_args, get_origin, get_type_hints
+
+from topology.errors import UnreadableInventory
+from topology.inventory import Inventory, InventoryCluster
+
+SCHEMA = 1
+KIND = "inventory"
+# what is looked up by name, and the field that holds the name
+KEYED = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
+_WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+Reader = Callable[[Any], Any]
+
+
+class _Wrong(Exception):
+    """What is wrong with a value; `path` grows from the inside out while the readers return."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+    def under(self, name: str) -> _Wrong:
+        self.path.insert(0, name)
+        return self
+
+
+def inventory_json(inventory: Inventory) -> str:
+    """Canonical: sorted keys, newline at the end; the same inventory gives the same bytes. `taken` is when its first
+    cluster was looked at (RFC 3339, UTC), null without clusters."""
+    taken = min((cluster.taken_ms for cluster in inventory.clusters.values()), default=None)
+    document = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "taken": None if taken is None else datetime.fromtimestamp(taken / 1000, UTC).isoformat(timespec="seconds"),
+        "clusters": {alias: _cluster_tree(cluster) for alias, cluster in inventory.clusters.items()},
+    }
+    return json.dumps(document, sort_keys=True, indent=1) + "\n"
+
+
+def inventory_from_json(text: str) -> Inventory:
+    """The inventory that `inventory_json` wrote. Raises UnreadableInventory, which names the path of what is wrong."""
+    try:
+        document = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
+        raise UnreadableInventory(f"this is not JSON{where}; an inventory is written by `topology scan`") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise UnreadableInventory(f'this is JSON, but not an inventory ("kind": "{KIND}"); `topology scan` writes one')
+    if document.get("schema") != SCHEMA:
+        raise UnreadableInventory(
+            f"the inventory has schema {document.get('schema')!r}, this Watershed reads {SCHEMA}; scan again with it"
+        )
+    try:
+        _text(document, "taken", optional=True)
+        clusters = _member(document, "clusters")
+        return Inventory({alias: _cluster(alias, value) for alias, value in sorted(_object(clusters).items())})
+    except _Wrong as wrong:
+        path = ".".join(["clusters", *wrong.path] if wrong.path else [])
+        raise UnreadableInventory(
+            f"the inventory is damaged{' at ' + path if path else ''}: {wrong.what}; scan again, or correct it there"
+        ) from None
+
+
+def _cluster_tree(cluster: InventoryCluster) -> dict[str, Any]:
+    tree: dict[str, Any] = _tree(cluster)
+    common = _common([topic.configs for topic in cluster.topics.values()])
+    tree["topic_configs"] = common
+    for topic in tree["topics"].values():
+        own = topic["configs"]
+        topic["configs"] = {key: own.get(key) for key in common.keys() | own.keys() if own.get(key) != common.get(key)}
+    return tree
+
+
+def _common(configs: list[Mapping[str, str]]) -> dict[str, str]:
+    """Key → the value of most; not there when most do not have the key. Ties: the smallest, so that it is stable."""
+    counts: dict[str, Counter[str]] = {}
+    for each in configs:
+        for key, value in each.items():
+            counts.setdefault(key, Counter())[value] += 1
+    common = {}
+    for key, counter in counts.items():
+        value, times = min(counter.items(), key=lambda item: (-item[1], item[0]))
+        if times >= len(configs) - counter.total():
+            common[key] = value
+    return common
+
+
+def _cluster(alias: str, value: Any) -> InventoryCluster:
+    """`topic_configs` under the topics' own; topics without own configs share one mapping."""
+    try:
+        tree = dict(_object(value))
+        common = _strings(_member(tree, "topic_configs"), "topic_configs")
+        del tree["topic_configs"]
+        topics = _member(tree, "topics")
+        tree["topics"] = {name: _expanded(name, topic, common) for name, topic in _object(topics, "topics").items()}
+        cluster: InventoryCluster = _READ_CLUSTER(alias, tree)
+        return cluster
+    except _Wrong as wrong:
+        raise wrong.under(alias) from None
+
+
+def _expanded(name: str, topic: Any, common: dict[str, str]) -> Any:
+    if not isinstance(topic, dict) or not isinstance(topic.get("configs"), dict):
+        return topic  # the reader of topics says what is wrong
+    own = topic["configs"]
+    if not own:
+        return topic | {"configs": common}
+    merged = {**common, **own}
+    return topic | {"configs": {key: value for key, value in merged.items() if value is not None}}
+
+
+def _tree(value: Any) -> Any:
+    """Plain JSON values; a dataclass that is looked up by name leaves its name out."""
+    if isinstance(value, Mapping):
+        return {str(key): _tree(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_tree(each) for each in value]
+    if hasattr(value, "__dataclass_fields__"):
+        keyed = KEYED.get(type(value).__name__)
+        return {each.name: _tree(getattr(value, each.name)) for each in fields(value) if each.name != keyed}
+    return value
+
+
+def _reader(kind: Any) -> Reader:
+    """A function that checks and converts one JSON value; made once a type, as there are many values."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in _WORDS:
+        return _scalar(kind)
+    if origin is tuple:
+        return _list(_reader(arguments[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(arguments[0], arguments[1])
+    if type(None) in arguments:
+        [inner] = [each for each in arguments if each is not type(None)]
+        read = _reader(inner)
+        return lambda value: None if value is None else read(value)
+    keyed = _keyed_reader(kind)
+    return lambda value: keyed(None, value)
+
+
+def _scalar(kind: type) -> Reader:
+    accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
+
+    def read(value: Any) -> Any:
+        if type(value) not in accepted:
+            raise _Wrong(f"{_WORDS[kind]} is expected, {json.dumps(value, default=str)[:40]} is there")
+        return kind(value)
+
+    return read
+
+
+def _list(item: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Wrong("a list is expected")
+        found = []
+        for index, each in enumerate(value):
+            try:
+                found.append(item(each))
+            except _Wrong as wrong:
+                raise wrong.under(f"[{index}]") from None
+        return tuple(found)
+
+    return read
+
+
+def _mapping(key: Any, kind: Any) -> Reader:
+    keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in KEYED else None
+    plain = None if keyed else _reader(kind)
+
+    def read(value: Any) -> Any:
+        found: dict[Any, Any] = {}
+        if kind is str and isinstance(value, dict) and all(type(each) is str for each in value.values()):
+            return value  # shared: the configs of most topics are the same object
+        for name, each in _object(value).items():
+            try:
+                if key is int and not name.isdecimal():
+                    raise _Wrong("a partition's number is expected as the key")
+                found[int(name) if key is int else name] = keyed(name, each) if keyed else plain(each)  # type: ignore[misc]
+            except _Wrong as wrong:
+                raise wrong.under(name) from None
+        return found
+
+    return read
+
+
+def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
+    """Reads a dataclass; the name it is looked up by comes from outside."""
+    hints, keyed = get_type_hints(kind), KEYED.get(kind.__name__)
+    readers = {each.name: _reader(hints[each.name]) for each in fields(kind) if each.name != keyed}
+
+    def read(name: str | None, value: Any) -> Any:
+        tree = _object(value)
+        if tree.keys() != readers.keys():
+            for missing in sorted(readers.keys() - tree.keys()):
+                raise _Wrong(f"`{missing}` is missing")
+            raise _Wrong(f"`{min(tree.keys() - readers.keys())}` is not known here")
+        found = {} if keyed is None else {keyed: name}
+        for field_name, read_field in readers.items():
+            try:
+                found[field_name] = read_field(tree[field_name])
+            except _Wrong as wrong:
+                raise wrong.under(field_name) from None
+        return kind(**found)
+
+    return read
+
+
+_READ_CLUSTER = _keyed_reader(InventoryCluster)
+
+
+def _object(value: Any, at: str | None = None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Wrong("an object is expected") if at is None else _Wrong("an object is expected").under(at)
+    return value
+
+
+def _member(tree: dict[str, Any], name: str) -> Any:
+    if name not in tree:
+        raise _Wrong(f"`{name}` is missing")
+    return tree[name]
+
+
+def _strings(value: Any, at: str) -> dict[str, str]:
+    found = _object(value, at)
+    for name, each in found.items():
+        if type(each) is not str:
+            raise _Wrong("a text is expected").under(name).under(at)
+    return found
+
+
+def _text(tree: dict[str, Any], name: str, *, optional: bool) -> None:
+    value = _member(tree, name)
+    if type(value) is not str and not (optional and value is None):
+        raise _Wrong(f"`{name}` must be a text")
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")

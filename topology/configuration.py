@@ -22,15 +22,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from topology import language
 from topology.errors import UnreadableTopology
 from topology.finding import Finding, Problem, Severity
+from topology.language import scalars
 from topology.load import CONFIGURATION, read_text
 from topology.model import Value
 from topology.nearest import nearest
 from topology.nodes import parse
 from topology.rule import PROFILES, Profile, Rule
-from topology.shapes import ListOf, MapOf, Reader, Record
+from topology.shapes import Key, ListOf, MapOf, Reader, Record
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -99,11 +99,11 @@ def _shape() -> Record:
 
     by_word = {word: rule for rule in RULES for word in (rule.code, rule.name)}
     kinds = {
-        "count": language.COUNT,
-        "share": language.SHARE,
-        "duration": language.DURATION,
-        "size": language.SIZE,
-        "rate": language.RATE,
+        "count": scalars.COUNT,
+        "share": scalars.SHARE,
+        "duration": scalars.DURATION,
+        "size": scalars.SIZE,
+        "rate": scalars.RATE,
     }
 
     def known(word: str) -> str:
@@ -112,17 +112,27 @@ def _shape() -> Record:
             raise ValueError(f"no rule {word}" + (f"; did you mean {near}?" if near else "; see `topology rules`"))
         return word
 
-    severities = MapOf(language.word("error", "warning", "info", "off"), known)
+    options = [each for rule in RULES for each in rule.options]
+    severities = MapOf(scalars.word("error", "warning", "info", "off"), known)
     return Record(
         {
-            "profile": language.word(*PROFILES),
-            "severities": severities,
-            "options": Record({option.name: kinds[option.kind] for rule in RULES for option in rule.options}),
-            "paths": ListOf(
-                Record(
-                    {"match": language.TEXT, "reason": language.TEXT, "severities": severities},
-                    required=("match", "reason", "severities"),
-                )
+            "profile": Key(scalars.word(*PROFILES), "How much is asked of a file.", "`regular`"),
+            "severities": Key(severities, "Rule → severity, or `off`."),
+            "options": Key(
+                Record({option.name: Key(kinds[option.kind], option.doc) for option in options}), "Numbers."
+            ),
+            "paths": Key(
+                ListOf(
+                    Record(
+                        {
+                            "match": Key(scalars.TEXT, "A glob on the end of the file's path."),
+                            "reason": Key(scalars.TEXT, "Why."),
+                            "severities": Key(severities, "Rule → severity, or `off`."),
+                        },
+                        required=("match", "reason", "severities"),
+                    )
+                ),
+                "Severities for some files.",
             ),
         }
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from topology.finding import Label, Problem, Span
-from topology.language import SETTINGS
+from topology.language.flow import SETTINGS
 from topology.model import Value, mapping
 
 ATOMIC = {"naming"}  # a policy and its parameters belong together

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from topology import quantities
@@ -47,22 +47,34 @@ class Shape(ABC):
         """The value of `node`, or None when it was wrong, which the reader was then told."""
 
     @abstractmethod
-    def schema(self) -> dict[str, Any]:
-        """The same shape as JSON Schema."""
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """The same shape as JSON Schema; named shapes are put into `defs` and referred to."""
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
         reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a record: its shape, what it means (one or two sentences for editors and the reference manual), and in
+    words what holds when it is not said."""
+
+    shape: Shape
+    doc: str
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Scalar(Shape):
     """Any scalar that `convert` accepts; it raises ValueError with the rest of the sentence, `MissingUnit` for a bare
-    number. quoted: YAML would read some of these values as numbers, so those must be in quotes."""
+    number. quoted: YAML would read some of these values as numbers, so those must be in quotes. old: spellings of
+    earlier versions that are still read, and how they are said now."""
 
     convert: Callable[[str], Any]
     expected: str
     json: Mapping[str, Any]
     quoted: bool = False
+    old: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         if node.kind != "scalar" or (node.plain and node.text in NULL):
@@ -77,15 +89,19 @@ class Scalar(Shape):
                 help_=f'expected {self.expected}; if the text is meant, put it in quotes: "{node.text}"',
             )
             return None
+        said = self.old.get(node.text, node.text)
+        if said != node.text:
+            message = f"`{path}: {node.text}` is an old spelling"
+            reader.say("SYN008", message, node.span, path, help_=f"write `{said}`")
         try:
-            return Value(node.span, self.convert(node.text))
+            return Value(node.span, self.convert(said))
         except quantities.MissingUnit as error:
             reader.say("SYN005", f"`{path}: {node.text}` {error}", node.span, path)
         except ValueError as error:
             reader.say("SYN011", f"`{path}` is {_what(node, path)}; {error}", node.span, path)
         return None
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         return dict(self.json)
 
 
@@ -106,8 +122,8 @@ class ListOf(Shape):
         items = [self.item.read(each, f"{path}[{index}]", reader) for index, each in enumerate(node.items)]
         return Value(node.span, items=tuple(item for item in items if item is not None))
 
-    def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": self.item.schema()} | ({"minItems": 1} if self.empty else {})
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "array", "items": self.item.schema(defs)} | ({"minItems": 1} if self.empty else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +146,15 @@ class MapOf(Shape):
                 fields[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
         return mapping(node.span, fields)
 
-    def schema(self) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": self.value.schema()}
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.value.schema(defs)}
 
 
 @dataclass(frozen=True, slots=True)
 class Record(Shape):
     """Known keys; `required` must be there. one_of: exactly one of the keys (a union, chosen by presence)."""
 
-    fields: Mapping[str, Shape]
+    fields: Mapping[str, Key]
     required: tuple[str, ...] = ()
     one_of: bool = False
     expected: str = "a mapping"
@@ -150,13 +166,13 @@ class Record(Shape):
         found: dict[str, Value] = {}
         seen: dict[str, Span] = {}
         for key, each in entries(self, node, path, reader):
-            shape = self.fields.get(key.text)
+            known = self.fields.get(key.text)
             below = f"{path}.{key.text}" if path else key.text
-            if shape is None:
+            if known is None:
                 self._unknown(key, path, reader)
                 continue
             seen[key.text] = key.span
-            value = shape.read(each, below, reader)
+            value = known.shape.read(each, below, reader)
             if value is not None:
                 found[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
         self._complete(node, path, seen, reader)
@@ -188,11 +204,11 @@ class Record(Shape):
         if missing:
             reader.say("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {name: shape.schema() for name, shape in self.fields.items()},
+            "properties": {name: _described(key, defs) for name, key in self.fields.items()},
         }
         if self.required:
             result["required"] = list(self.required)
@@ -212,8 +228,8 @@ class ScalarOr(Shape):
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         return (self.scalar if node.kind == "scalar" else self.other).read(node, path, reader)
 
-    def schema(self) -> dict[str, Any]:
-        return {"oneOf": [self.scalar.schema(), self.other.schema()]}
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return {"oneOf": [self.scalar.schema(defs), self.other.schema(defs)]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +251,34 @@ class Converted(Shape):
             reader.say(self.code, f"`{path}`: {error}", node.span, path)
             return None
 
-    def schema(self) -> dict[str, Any]:
-        return self.inner.schema()
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return self.inner.schema(defs)
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Shape):
+    """A shape that the schema and the manual describe once, under this name."""
+
+    name: str
+    inner: Shape
+
+    @property
+    def expected(self) -> str:  # type: ignore[override]
+        return self.inner.expected
+
+    def read(self, node: Node, path: str, reader: Reader) -> Value | None:
+        return self.inner.read(node, path, reader)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        if self.name not in defs:
+            defs[self.name] = {}  # a place, before what it refers to
+            defs[self.name] = self.inner.schema(defs)
+        return {"$ref": f"#/$defs/{self.name}"}
+
+
+def _described(key: Key, defs: dict[str, Any]) -> dict[str, Any]:
+    text = f"{key.doc} Default: {key.default}." if key.default else key.doc
+    return {"description": text, **key.shape.schema(defs)}
 
 
 def _what(node: Node, path: str) -> str:

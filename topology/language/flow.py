@@ -1,0 +1,248 @@
+"""`flows[]`, `defaults` and the settings that patterns take: what travels, under which name, how, and by when."""
+
+from __future__ import annotations
+
+from topology.language.scalars import (
+    BOOLEAN,
+    DURATION,
+    EXCLUDED,
+    LEVEL,
+    MODE,
+    NAME,
+    RATE,
+    REPLICAS,
+    SELECTORS,
+    SEPARATOR,
+    TEXT,
+    TEXTS,
+    TOPIC_NAME,
+    integer,
+    word,
+)
+from topology.model import Value
+from topology.naming import template
+from topology.shapes import Converted, Key, MapOf, Named, Record, Shape
+
+
+def _naming(value: Value) -> None:
+    policy = value.get("policy")
+    needs = {"template": "template", "map": "map"}.get(policy)
+    for name in ("template", "map", "separator"):
+        if name in value.fields and policy != {"separator": "prefix"}.get(name, name):
+            raise ValueError(f"policy {policy} takes no `{name}`")
+    if needs and needs not in value.fields:
+        raise ValueError(f"policy {policy} needs `{needs}`")
+    if policy == "template":
+        template(value.get("template"), "s", "t")
+    if policy == "map":
+        targets = [each.data for each in value.fields["map"].fields.values()]
+        twice = sorted({name for name in targets if targets.count(name) > 1})
+        if twice:
+            raise ValueError(f"two topics are mapped to `{twice[0]}`; a rename must be one-to-one")
+
+
+def _sync(what: str, **more: Key) -> Record:
+    return Record(
+        {
+            "mode": Key(MODE, f"Whether {what} are carried over, and whether they are kept equal.", "`never`"),
+            "include": Key(EXCLUDED, f"Only these {what}.", "all"),
+            "exclude": Key(EXCLUDED, f"Not these {what}; wins over include."),
+            **more,
+        }
+    )
+
+
+LAG = Record(
+    {
+        "p99": Key(DURATION, "Ninety-nine of a hundred records are at most so late."),
+        "max": Key(DURATION, "No record is later than this while both clusters are up."),
+    }
+)
+TOPICS = Record(
+    {
+        "include": Key(
+            SELECTORS,
+            "Topics that travel: plain text is one exact name, `{glob: …}` and `{regex: …}` match whole names.",
+        ),
+        "exclude": Key(EXCLUDED, "Topics that do not; wins over include."),
+        "allow_internal": Key(
+            BOOLEAN,
+            "Lets internal topics travel that `include` names literally; patterns never take one.",
+            "`false`",
+        ),
+    }
+)
+NAMING = Converted(
+    Record(
+        {
+            "policy": Key(
+                word("identity", "prefix", "template", "map"),
+                "`identity` keeps names; `prefix` puts the source's alias in front; `template` and `map` say how.",
+            ),
+            "separator": Key(SEPARATOR, "What stands between alias and name, for `prefix`.", "`.`"),
+            "template": Key(TEXT, "Such as `{topic}.from.{source}`; it names {topic} once and may name {target}."),
+            "map": Key(MapOf(TOPIC_NAME), "Source name → target name, one-to-one; other names stay as they are."),
+        },
+        required=("policy",),
+    ),
+    _naming,
+    "NAM305",
+)
+PROVENANCE = Record(
+    {
+        "guard": Key(
+            word("producer_id", "none", old={"path": "producer_id"}),
+            "`producer_id` stops records that have been at the target, by the producer id of their batch.",
+            "`producer_id`",
+        ),
+        "header": Key(TEXT, "Also append a hop to this record header; costs the fast path."),
+        "forward": Key(
+            word("all", "local"),
+            "`local` takes only records born at the source, not those that another flow brought there.",
+            "`all`; `local` in a direct mesh of three or more",
+        ),
+    }
+)
+MERGE = Record(
+    {
+        "allowed": Key(BOOLEAN, "Says out loud that several writers share the target topics.", "`false`"),
+        "duplicates": Key(
+            word("forbidden", "allowed"), "Whether a record may arrive by more than one way.", "`forbidden`"
+        ),
+        "partitions": Key(word("equal", "any"), "Whether all sources need the same partition count.", "`equal`"),
+        "compacted": Key(word("forbid", "allow"), "Whether compacted topics may be merged.", "`forbid`"),
+    }
+)
+DELIVERY = Record(
+    {
+        "semantics": Key(
+            word("exactly_once", "at_least_once", "transactions"),
+            "`exactly_once` by sequence numbers; `transactions` by Kafka's transactions.",
+            "`exactly_once`",
+        ),
+        "isolation": Key(
+            word("read_committed", "read_uncommitted"), "Whether aborted records stay out.", "`read_committed`"
+        ),
+        "start": Key(word("earliest", "latest"), "Where a topic begins that was never copied.", "`earliest`"),
+        "on_gap": Key(word("stop", "continue"), "What happens when records expired before they were copied.", "`stop`"),
+        "rejected": Key(
+            word("stop", "quarantine"), "What happens to a record that the target does not take.", "`stop`"
+        ),
+    }
+)
+WORKERS = Record(
+    {
+        "engine": Key(word("spark", "process"), "Who hosts the workers.", "`spark`"),
+        "count": Key(integer(1, 1_000), "How many workers the fleet should have for this flow.", "1"),
+        "near": Key(word("source", "target"), "On which side they run.", "`target`"),
+        "quota": Key(RATE, "The most bytes a second that the flow copies.", "no bound"),
+        "discovery": Key(DURATION, "How often new topics and partitions are looked for.", "`10s`"),
+    }
+)
+SYNC = Record(
+    {
+        "configs": Key(
+            Record(
+                {
+                    "mode": Key(MODE, "When topic configs of the source are taken over.", "`once`"),
+                    "include": Key(TEXTS, "Only these config keys."),
+                    "exclude": Key(TEXTS, "Never these keys.", "throttles, min.insync.replicas and the like"),
+                    "set": Key(MapOf(TEXT), "Config key → value that target topics get, whatever the source says."),
+                }
+            ),
+            "Topic configs.",
+        ),
+        "acls": Key(
+            _sync(
+                "ACLs",
+                include_write=Key(
+                    word("never", "on_failover", "always"), "When rights to write are given at the target.", "`never`"
+                ),
+            ),
+            "Access rights to topics and groups.",
+        ),
+        "groups": Key(
+            _sync(
+                "consumer groups",
+                interval=Key(DURATION, "How often positions are translated and written.", "`10s`"),
+                when_target=Key(word("empty"), "Only into groups without members.", "`empty`"),
+            ),
+            "Positions of consumer groups, translated exactly.",
+        ),
+        "quotas": Key(_sync("client quotas"), "Client quotas."),
+        "schemas": Key(
+            _sync(
+                "schema subjects",
+                ids=Key(word("preserve", "translate"), "Whether schema ids stay or are rewritten in records."),
+                subjects=Key(word("keep", "follow_topic"), "Whether subjects are renamed with their topics.", "`keep`"),
+            ),
+            "Schemas between two registries.",
+        ),
+    }
+)
+SLO = Record(
+    {
+        "lag": Key(LAG, "How late records may be at the target."),
+        "end_to_end": Key(LAG, "The same over a whole chain."),
+        "outage_allowance": Key(DURATION, "How long the flow may stand still without loss; retention must cover it."),
+        "rpo": Key(DURATION, "How much may be lost when the source dies; zero needs a stretch cluster."),
+        "rto": Key(DURATION, "How long applications may stand still in a failover."),
+        "on_breach": Key(word("alert", "pause", "fail"), "What happens when a budget is exceeded.", "`alert`"),
+    }
+)
+SETTINGS: dict[str, Key] = {
+    "topics": Key(Named("topics", TOPICS), "Which topics travel."),
+    "naming": Key(Named("naming", NAMING), "What topics are called at the target.", "`{policy: identity}`"),
+    "provenance": Key(Named("provenance", PROVENANCE), "How loops are stopped, and whether records travel on."),
+    "merge": Key(Named("merge", MERGE), "Several writers into one target topic, where that is meant."),
+    "offsets": Key(
+        word("mapped", "aligned"),
+        "`aligned`: every record has the same offset on both sides; `mapped`: offsets are translated exactly.",
+        "`mapped`",
+    ),
+    "state": Key(word("running", "paused"), "Whether the flow runs once it is applied.", "`running`"),
+    "replication_factor": Key(REPLICAS, "Of topics created at the target.", "the source's"),
+    "partitions": Key(
+        Record(
+            {
+                "mode": Key(word("grow", "fixed"), "Whether target topics grow with the source's.", "`grow`"),
+                "mapping": Key(word("preserve", "key"), "`preserve` keeps each record in its partition.", "`preserve`"),
+            }
+        ),
+        "Partition counts.",
+    ),
+    "delivery": Key(Named("delivery", DELIVERY), "What is promised for each record."),
+    "workers": Key(Named("workers", WORKERS), "Who copies, how many, how fast."),
+    "sync": Key(Named("sync", SYNC), "What else is carried over beside records."),
+    "slo": Key(Named("slo", SLO), "Budgets: what the flow promises and rules check."),
+    "verify": Key(
+        Record(
+            {
+                "every": Key(DURATION, "How often Airflow proves the flow anew.", "only on demand"),
+                "level": Key(LEVEL, "How deep it looks.", "`L1`"),
+            }
+        ),
+        "The proof on a schedule.",
+    ),
+    "expected": Key(
+        Record({"peak_ingress": Key(RATE, "The most that producers write at the source into these topics.")}),
+        "What is expected of the source.",
+    ),
+}
+
+
+def settings(name: str, more: dict[str, Key] | None = None, required: tuple[str, ...] = ()) -> Shape:
+    """A section that takes every setting, and `more`."""
+    return Named(name, Record({**(more or {}), **SETTINGS}, required))
+
+
+FLOW = settings(
+    "flow",
+    {
+        "source": Key(NAME, "The alias that records come from."),
+        "target": Key(NAME, "The alias that they go to."),
+        "suffix": Key(NAME, "Tells two flows on one route apart: the id is `<source>-to-<target>-<suffix>`."),
+    },
+    ("source", "target"),
+)
+DEFAULTS = settings("settings")

@@ -1,0 +1,197 @@
+"""The scalars of the language: names, addresses, amounts with units, instants, selectors, references to secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from topology import quantities
+from topology.errors import BadSelector
+from topology.model import Value
+from topology.nearest import nearest
+from topology.plan import SecretRef
+from topology.selectors import Selector
+from topology.shapes import Converted, Key, ListOf, Named, Record, Scalar, ScalarOr
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+NAME_TEXT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_HTTP = re.compile(r"https?://[A-Za-z0-9._~\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
+_AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
+
+
+def scalar(expected: str, convert: Any, kind: str = "string", *, quoted: bool = False, **more: Any) -> Scalar:
+    return Scalar(convert, expected, {"type": kind, **more}, quoted)
+
+
+def matching(pattern: re.Pattern[str], expected: str, limit: int = 249) -> Any:
+    """A converter that lets through what matches in full, up to `limit` characters."""
+
+    def convert(text: str) -> str:
+        if pattern.fullmatch(text) is None or len(text) > limit:
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return convert
+
+
+def word(*words: str, old: Mapping[str, str] = NOTHING) -> Scalar:
+    """One of these words. old: earlier spellings, still read."""
+    expected = f"one of {', '.join(words)}"
+
+    def convert(text: str) -> str:
+        if text not in words:
+            near = nearest(text, words)
+            raise ValueError(f"expected {expected}" + (f"; did you mean `{near}`?" if near else ""))
+        return text
+
+    return Scalar(convert, expected, {"type": "string", "enum": list(words)}, old=old)
+
+
+def integer(low: int, high: int) -> Scalar:
+    expected = f"a whole number from {low} to {high}"
+
+    def convert(text: str) -> int:
+        if re.fullmatch(r"-?[0-9]{1,18}", text) is None or not low <= int(text) <= high:
+            raise ValueError(f"expected {expected}")
+        return int(text)
+
+    return scalar(expected, convert, "integer", minimum=low, maximum=high)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a text that is not empty")
+    return text
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("expected `true` or `false`")
+    return text == "true"
+
+
+def _address(text: str) -> str:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[1]) < 65536:
+        raise ValueError("expected `host:port`")
+    return text
+
+
+def _selector(kind: Any) -> Any:
+    def convert(text: str) -> Selector:
+        if kind == "literal" and TOPIC_TEXT.fullmatch(text) is None:
+            if set("*?[](|)\\^$+") & set(text):
+                raise ValueError("a plain selector is one topic's exact name; write {glob: …} or {regex: …}")
+            raise ValueError("not a topic name (letters, digits, `.`, `_`, `-`; at most 249)")
+        selector = Selector(kind, text)
+        try:
+            selector.automaton()
+        except BadSelector as error:
+            raise ValueError(str(error)) from None
+        return selector
+
+    return convert
+
+
+def _union(value: Value) -> Any:
+    [chosen] = value.fields.values()
+    return chosen.data
+
+
+def _secret(value: Value) -> SecretRef:
+    [(kind, chosen)] = value.fields.items()
+    return SecretRef(kind, chosen.data)  # type: ignore[arg-type]  # the record has only the legal kinds
+
+
+def _amount(units: Mapping[str, int], per: str = "") -> str:
+    return _AMOUNT % "|".join(unit + per for unit in units)
+
+
+NAME = scalar(
+    "a name of lower-case letters, digits and `-`",
+    matching(NAME_TEXT, "a name of `a-z0-9-`", 80),
+    quoted=True,
+    pattern=f"^{NAME_TEXT.pattern}$",
+    maxLength=80,
+)
+TEXT = scalar("a text", _text, quoted=True, minLength=1)
+TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$")
+TOPIC_NAME = scalar("a topic's name", matching(TOPIC_TEXT, "a topic's name"), quoted=True)
+BOOLEAN = scalar("`true` or `false`", _boolean, "boolean")
+DURATION = Named(
+    "duration",
+    scalar("a duration such as `30s`", quantities.duration_ms, pattern=_amount(quantities.DURATIONS), examples=["30s"]),
+)
+RETENTION = Named(
+    "retention",
+    scalar(
+        "a duration such as `7d`, or `forever`",
+        quantities.retention_ms,
+        pattern=_amount(quantities.DURATIONS) + "|^forever$",
+        examples=["7d", "forever"],
+    ),
+)
+SIZE = Named(
+    "size",
+    scalar("a size such as `1MiB`", quantities.size_bytes, pattern=_amount(quantities.SIZES), examples=["1MiB"]),
+)
+RATE = Named(
+    "rate",
+    scalar(
+        "a rate such as `60MiB/s`", quantities.rate_bytes, pattern=_amount(quantities.SIZES, "/s"), examples=["60MiB/s"]
+    ),
+)
+SHARE = Named("share", scalar("a share such as `5%`", quantities.fraction, pattern=_amount({"%": 1}), examples=["5%"]))
+COUNT = integer(1, 1_000_000)
+RECORDS = integer(0, 10**15)
+REPLICAS = integer(1, 32)
+INSTANT = scalar('an instant such as "2026-03-02T02:00:00Z"', matching(_INSTANT, "an RFC 3339 instant"), quoted=True)
+ADDRESS = scalar("`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"])
+HTTP = scalar("an address such as `http://127.0.0.1:8080`", matching(_HTTP, "an http address"))
+MODE = word("never", "once", "continuous")
+LEVEL = word("L0", "L1", "L2", "L3", old={"counts": "L0", "checksums": "L1"})
+SEPARATOR = scalar("`.`, `-` or `_`", matching(re.compile(r"[._-]{1,3}"), "`.`, `-` or `_`"))
+SELECTOR = Named(
+    "selector",
+    ScalarOr(
+        TOPIC,
+        Converted(
+            Record(
+                {
+                    "glob": Key(
+                        scalar("a glob", _selector("glob"), quoted=True), "`*` is any text, `?` any one character."
+                    ),
+                    "regex": Key(
+                        scalar("a regex", _selector("regex"), quoted=True),
+                        "A regular expression that matches the whole name; no look-around, no back-references.",
+                    ),
+                },
+                one_of=True,
+            ),
+            _union,
+        ),
+    ),
+)
+SECRET = Named(
+    "secret",
+    Converted(
+        Record(
+            {
+                "airflow_connection": Key(TEXT, "The id of an Airflow connection."),
+                "env": Key(TEXT, "The name of an environment variable of the process that connects."),
+                "file": Key(TEXT, "The path of a file on the machine that connects."),
+            },
+            one_of=True,
+        ),
+        _secret,
+    ),
+)
+SELECTORS = ListOf(SELECTOR, empty="nothing would be selected; name topics, or leave the section out")
+EXCLUDED = ListOf(SELECTOR)
+NAMES = ListOf(NAME)
+TEXTS = ListOf(TEXT)

@@ -1,4 +1,6 @@
-"""Amounts with their unit, as people write them: `30s`, `60MiB/s`, `5%`. A parser raises ValueError: what to write."""
+"""Amounts with their unit, as people write them: `30s`, `60MiB/s`, `5%`. A parser raises ValueError: what to write.
+
+`duration_text`, `size_text` and `rate_text` write what the parsers read back to the same number."""
 
 from __future__ import annotations
 
@@ -51,6 +53,27 @@ def fraction(text: str) -> float:
     if value > 1:
         raise ValueError("a share is at most `100%`")
     return value
+
+
+def duration_text(ms: int) -> str:
+    """`30s`, `5m`, `7d`: the largest unit that gives a whole number (days at most: `14d` is how retention is said);
+    `forever` for FOREVER."""
+    if ms >= FOREVER:
+        return "forever"
+    unit = next((name for name in ("d", "h", "m", "s") if ms % DURATIONS[name] == 0), "ms") if ms else "s"
+    return f"{ms // DURATIONS[unit]}{unit}"
+
+
+def size_text(size: int) -> str:
+    """`1MiB`, `16kB`, `1048588B`: the shortest whole number of a unit; powers of two where both are as short."""
+    exact = [(size // of_unit, unit) for unit, of_unit in SIZES.items() if size % of_unit == 0]
+    texts = (f"{count}{unit}" for count, unit in exact if size or unit == "B")
+    return min(texts, key=lambda text: (len(text), "i" not in text))
+
+
+def rate_text(rate: int) -> str:
+    """`60MiB/s`, of bytes a second."""
+    return f"{size_text(rate)}/s"
 
 
 def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:

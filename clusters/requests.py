@@ -161,12 +161,12 @@ class AdminRequests:
 
         return self._ask(find, f"looking for group {group_id}", group=group_id)
 
-    def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """Committed offsets; waits out offsets that are part of a running transaction (KIP-447)."""
+    def group_offsets(self, group_id: str, *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Committed offsets; stable: wait out offsets that are part of a running transaction (KIP-447)."""
         request = [ConsumerGroupTopicPartitions(group_id)]
 
         def fetch(bound: Bound) -> Any:
-            futures = self._client.list_consumer_group_offsets(request, require_stable=True, **bound)
+            futures = self._client.list_consumer_group_offsets(request, require_stable=stable, **bound)
             return _result(futures[group_id], bound)
 
         return {

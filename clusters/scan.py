@@ -1,0 +1,288 @@
+"""A read-only inventory of one live cluster.
+
+Nothing is created, altered, committed or joined. What this user may not see, or this cluster cannot tell, is said in
+the inventory's `not_seen`; only a cluster that cannot be scanned at all is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clusters.admin import wrong_cluster
+from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from clusters.listing import GroupListing
+from clusters.names import TopicPartition
+from clusters.release import METADATA_VERSION, order, release, release_of_level
+from clusters.settings import ConnectionSettings
+from clusters.survey import Configured, Described, Survey
+from clusters.wire import readings
+from clusters.wire.inquiry import Inquiry
+from topology.inventory import InventoryAcl, InventoryCluster, InventoryGroup, InventoryTopic
+
+T = TypeVar("T")
+
+# Broker-wide values that decide what copying, sizing or moving runs into; and everything under the prefixes.
+BROKER_CONFIGS = frozenset(
+    {
+        "allow.everyone.if.no.acl.found",
+        "authorizer.class.name",
+        "auto.create.topics.enable",
+        "compression.type",
+        "default.replication.factor",
+        "delete.topic.enable",
+        "group.max.size",
+        "inter.broker.protocol.version",
+        "max.connections.per.ip",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "num.partitions",
+        "offsets.retention.minutes",
+        "offsets.topic.replication.factor",
+        "producer.id.expiration.ms",
+        "remote.log.storage.system.enable",
+        "replica.fetch.max.bytes",
+        "replica.selector.class",
+        "transaction.max.timeout.ms",
+        "transactional.id.expiration.ms",
+        "unclean.leader.election.enable",
+    }
+)
+BROKER_PREFIXES = ("log.cleaner.delete.", "log.cleanup.", "log.message.", "log.retention.", "log.roll.", "log.segment.")
+_NOT_TOLD = (Unauthorised, RequestRefused, ProtocolError)
+
+
+def scan(settings: ConnectionSettings, *, sample_s: float = 5.0, timeout_s: float = 15.0) -> InventoryCluster:
+    """Look at the cluster once, and at its log sizes twice, `sample_s` seconds apart (0: once, without rates).
+
+    Raises Unreachable, WrongCluster, or Unauthorised when not even the cluster itself is shown.
+    """
+    with ExitStack() as stack:
+        return _Scan(settings, timeout_s, stack).whole(sample_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """One look at the log sizes: bytes of each leader's log, and when its broker was asked (monotonic seconds)."""
+
+    bytes: Mapping[TopicPartition, int]
+    at: Mapping[TopicPartition, float]
+
+
+class _Scan:
+    """One scan under way: the connections, and what could not be seen so far."""
+
+    def __init__(self, settings: ConnectionSettings, timeout_s: float, stack: ExitStack) -> None:
+        self.settings = settings
+        self.timeout_s = timeout_s
+        self.not_seen: list[str] = []
+        self.taken_ms = int(time.time() * 1000)
+        self.survey = Survey(settings, timeout_s)
+        stack.callback(self.survey.close)
+        self.cluster_id, self.ports = self.survey.brokers()
+        if settings.cluster_id not in (None, self.cluster_id):
+            raise wrong_cluster(settings, self.cluster_id)
+        self.inquiries = self._inquiries(stack)
+
+    def whole(self, sample_s: float) -> InventoryCluster:
+        described = self.survey.described(self.survey.topic_names())
+        leaders = self._leaders(described)
+        first = self._sizes(leaders)
+        ends = self._told("end offsets", self.survey.ends, sorted(leaders)) or {}
+        newest = self._newest(ends)
+        configured = self._configured(list(described))
+        configs = self._broker_configs()
+        groups, acls, quotas = self._groups(ends), self._acls(configs), self._quotas()
+        last = self._again(first, leaders, sample_s)
+        topics = {}
+        for name, topic in described.items():
+            partitions = [TopicPartition(name, number) for number in range(len(topic.leaders))]
+            own = configured.get(name)
+            topics[name] = InventoryTopic(
+                name=name,
+                id=topic.id,
+                partitions=len(partitions),
+                replication_factor=topic.replication_factor,
+                internal=topic.internal,
+                configs=own.effective if own else {},
+                overridden=own.overridden if own else (),
+                size_bytes=_size(last or first, partitions),
+                rate_bytes=_rate(first, last, partitions),
+                records_end=sum(ends.get(each, 0) for each in partitions),
+                last_append_ms=max((newest[each] for each in partitions if each in newest), default=None),
+            )
+        self._note_tiered(topics)
+        kafka = self._release()
+        return InventoryCluster(
+            alias=self.settings.alias,
+            cluster_id=self.cluster_id,
+            taken_ms=self.taken_ms,
+            kafka=kafka,
+            brokers=tuple(self.ports),
+            configs=configs,
+            topics=topics,
+            groups=groups,
+            acls=acls,
+            quotas=quotas,
+            not_seen=tuple(self.not_seen),
+        )
+
+    def _inquiries(self, stack: ExitStack) -> dict[int, Inquiry]:
+        """Raw connections by broker id. Where there is none, librdkafka alone answers, and knows less."""
+        found: dict[int, Inquiry] = {}
+        for broker, port in self.ports.items():
+            try:
+                inquiry = Inquiry(self.settings, (broker.host, port), timeout_s=self.timeout_s)
+            except ProtocolError as error:
+                self.not_seen.append(f"sizes, rates, quotas, exact group members and the release: {error}")
+                return {}
+            except Unreachable as error:
+                self.not_seen.append(f"sizes of what broker {broker.id} leads, and groups it coordinates: {error}")
+                continue
+            found[broker.id] = stack.enter_context(inquiry)
+        return found
+
+    def _leaders(self, described: Mapping[str, Described]) -> dict[TopicPartition, int]:
+        """Of the partitions that have a leader; the others cannot be asked anything."""
+        leaders: dict[TopicPartition, int] = {}
+        without = 0
+        for name, topic in described.items():
+            for number, leader in enumerate(topic.leaders):
+                if leader is None:
+                    without += 1
+                else:
+                    leaders[TopicPartition(name, number)] = leader
+        if without:
+            self.not_seen.append(f"sizes and offsets of {without} partitions that have no leader at the moment")
+        return leaders
+
+    def _sizes(self, leaders: Mapping[TopicPartition, int]) -> _Sizes | None:
+        """None when no broker tells."""
+        sizes: dict[TopicPartition, int] = {}
+        times: dict[TopicPartition, float] = {}
+        told = False
+        for broker, inquiry in self.inquiries.items():
+            found = self._told(f"log sizes of broker {broker}", readings.log_sizes, inquiry)
+            now = time.monotonic()
+            told = told or found is not None
+            for key, size in (found or {}).items():
+                if leaders.get(key) == broker:
+                    sizes[key], times[key] = size, now
+        return _Sizes(sizes, times) if told else None
+
+    def _again(self, first: _Sizes | None, leaders: Mapping[TopicPartition, int], sample_s: float) -> _Sizes | None:
+        """The second look, `sample_s` after the first. What was asked in between counts for the wait."""
+        if first is None or sample_s <= 0:
+            return None
+        began = max(first.at.values(), default=time.monotonic())
+        time.sleep(max(0.0, began + sample_s - time.monotonic()))
+        return self._sizes(leaders)
+
+    def _newest(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        asked = [key for key, end in ends.items() if end > 0]
+        return self._told("times of the newest records", self.survey.newest, asked) or {}
+
+    def _configured(self, names: list[str]) -> dict[str, Configured]:
+        found = self._told("topic configs", self.survey.topics_configured, names)
+        if found is not None and len(found) < len(names):
+            self.not_seen.append(f"configs of {len(names) - len(found)} topics: they need DESCRIBE_CONFIGS")
+        return found or {}
+
+    def _broker_configs(self) -> dict[str, str]:
+        lowest = min(broker.id for broker in self.ports)
+        found = self._told("broker configs", self.survey.broker_configs, lowest) or {}
+        return {key: value for key, value in found.items() if key in BROKER_CONFIGS or key.startswith(BROKER_PREFIXES)}
+
+    def _groups(self, ends: Mapping[TopicPartition, int]) -> dict[str, InventoryGroup]:
+        listed = self._listed_groups()
+        with_offsets = [group.id for group in listed if group.type != "share"]
+        committed, refused = self.survey.committed(with_offsets)
+        if refused:
+            self.not_seen.append(f"offsets of {len(refused)} groups: they need DESCRIBE on the group and its topics")
+        if hidden := sum(group.members is None for group in listed):
+            self.not_seen.append(f"members of {hidden} groups; those that are not empty count as one")
+        groups = {}
+        for group in sorted(listed, key=lambda group: group.id):
+            offsets: dict[str, dict[int, int]] = defaultdict(dict)
+            lag: dict[str, int] = defaultdict(int)
+            for key, offset in sorted(committed.get(group.id, {}).items()):
+                offsets[key.topic][key.partition] = offset
+                if key in ends:
+                    lag[key.topic] += max(0, ends[key] - offset)
+            members = int(group.state != "Empty") if group.members is None else group.members
+            groups[group.id] = InventoryGroup(group.id, group.state, group.type, members, dict(offsets), dict(lag))
+        return groups
+
+    def _listed_groups(self) -> list[GroupListing]:
+        if not self.inquiries:
+            return self._told("groups", self.survey.groups_listed) or []
+        found: dict[str, GroupListing] = {}
+        for broker, inquiry in self.inquiries.items():
+            for group in self._told(f"groups of broker {broker}", readings.groups, inquiry) or []:
+                found[group.id] = group
+        return list(found.values())
+
+    def _acls(self, configs: Mapping[str, str]) -> tuple[InventoryAcl, ...] | None:
+        if configs.get("authorizer.class.name") == "":  # librdkafka then answers with no ACLs, not with the refusal
+            self.not_seen.append("ACLs: the cluster has no authorizer")
+            return None
+        return self._told("ACLs", self.survey.acls)
+
+    def _quotas(self) -> dict[str, dict[str, float]]:
+        for inquiry in self.inquiries.values():
+            return self._told("client quotas", readings.quotas, inquiry) or {}
+        return {}
+
+    def _release(self) -> str | None:
+        """The oldest broker's release; a cluster that has not finalized it yet is said in `not_seen`."""
+        found = [name for each in self.inquiries.values() if (name := release(each.versions, each.supported))]
+        if not found:
+            return None
+        oldest = min(found, key=order)
+        if len(set(found)) > 1:
+            self.not_seen.append(f"one release: the brokers run {', '.join(sorted(set(found), key=order))}")
+        levels = [
+            each.finalized[METADATA_VERSION] for each in self.inquiries.values() if METADATA_VERSION in each.finalized
+        ]
+        if levels and order(release_of_level(min(levels))) < order(oldest):
+            level = release_of_level(min(levels))
+            self.not_seen.append(f"features of {oldest}: metadata.version is finalized at {level} only")
+        return oldest
+
+    def _note_tiered(self, topics: Mapping[str, InventoryTopic]) -> None:
+        tiered = sum(topic.config("remote.storage.enable") == "true" for topic in topics.values())
+        if tiered:
+            self.not_seen.append(f"what {tiered} topics keep in remote storage: their sizes are of the brokers' disks")
+
+    def _told(self, what: str, ask: Callable[..., T], *about: Any) -> T | None:
+        """The answer; None, and a line in `not_seen`, where the cluster refuses or is too old."""
+        try:
+            return ask(*about)
+        except _NOT_TOLD as error:
+            line = f"{what}: {error}"
+            if line not in self.not_seen:  # log sizes are asked for twice
+                self.not_seen.append(line)
+            return None
+
+
+def _size(sizes: _Sizes | None, partitions: list[TopicPartition]) -> int | None:
+    """None when the log of one of them is not known: a part would be taken for the whole."""
+    if sizes is None or any(key not in sizes.bytes for key in partitions):
+        return None
+    return sum(sizes.bytes[key] for key in partitions)
+
+
+def _rate(first: _Sizes | None, last: _Sizes | None, partitions: list[TopicPartition]) -> int | None:
+    """Bytes a second by which the logs grew. A log that shrank lost a segment to retention meanwhile and says nothing;
+    None when that is all of them."""
+    if first is None or last is None:
+        return None
+    rates = []
+    for key in partitions:
+        if key in first.bytes and key in last.bytes and last.bytes[key] >= first.bytes[key]:
+            rates.append((last.bytes[key] - first.bytes[key]) / max(last.at[key] - first.at[key], 0.001))
+    return round(sum(rates)) if rates else None

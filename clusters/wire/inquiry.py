@@ -1,0 +1,128 @@
+"""Questions that only read, to brokers of any age: the version of each is the newest that both sides know.
+
+The data plane (`clusters.wire.connection`) speaks fixed versions, because it must know what they do to a log. A scan
+looks at whatever cluster is there, and what it asks has meant the same since its first version.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from kio.index import load_entity_module
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from clusters.errors import ProtocolError, RequestRefused, Unauthorised
+from clusters.settings import ConnectionSettings
+from clusters.wire import codes
+from clusters.wire.transport import Transport
+
+API_VERSIONS = 18
+_UNSUPPORTED = 35  # the answer to an ApiVersions newer than the broker, in version 0, with the versions it knows
+_CLIENT_ID = b"watershed"
+_REFUSALS = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED, 30})
+
+
+class Inquiry:
+    """A connection to one broker. versions: api key → (lowest, highest) that the broker knows; supported: feature →
+    highest level its software can; finalized: feature → level the cluster uses now (empty with ZooKeeper).
+
+    Raises Unreachable when the connection fails, RequestRefused for what this broker is too old for, ProtocolError for
+    an answer that cannot be understood. Not thread-safe.
+    """
+
+    def __init__(self, settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float = 15.0) -> None:
+        if settings.protocol != "PLAINTEXT":
+            raise ProtocolError(
+                f"raw requests speak PLAINTEXT only so far, and cluster {settings.alias} asks for {settings.protocol}",
+                alias=settings.alias,
+            )
+        self.alias = settings.alias
+        self._transport = Transport(settings.alias, *address, timeout_s=timeout_s)
+        self._correlation = 0
+        self.versions: dict[int, tuple[int, int]] = {}
+        answer = self._handshake()
+        self.versions = {int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys}
+        supported, finalized = getattr(answer, "supported_features", ()), getattr(answer, "finalized_features", ())
+        self.supported: Mapping[str, int] = {each.name: int(each.max_version) for each in supported}
+        self.finalized: Mapping[str, int] = {each.name: int(each.max_version_level) for each in finalized}
+
+    def __enter__(self) -> Inquiry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._transport.close()
+
+    def ask(self, api_key: int, *, lowest: int = 0, **values: Any) -> Any:
+        """The answer, in the newest version from `lowest` on; values that a version has no field for are left out."""
+        name = api_key_map[api_key]
+        low, high = self.versions.get(api_key, (0, -1))
+        ours = [version for version in schema_name_map[name] if max(low, lowest) <= version <= high]
+        if not ours:
+            raise RequestRefused(
+                f"{self._transport.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
+                alias=self.alias,
+            )
+        return self._exchange(name, max(ours), values)
+
+    def check(self, error_code: int, doing: str) -> None:
+        """Raise for an error in an answer: Unauthorised or RequestRefused."""
+        if error_code in _REFUSALS:
+            raise Unauthorised(f"cluster {self.alias} refused {doing} ({codes.name_of(error_code)})", alias=self.alias)
+        if error_code:
+            error = RequestRefused(
+                f"cluster {self.alias} answered {codes.name_of(error_code)} while {doing}", alias=self.alias
+            )
+            error.code = error_code
+            raise error
+
+    def _handshake(self) -> Any:
+        values = {"client_software_name": "watershed", "client_software_version": "1"}
+        newest = max(schema_name_map["api_versions"])
+        answer = self._exchange("api_versions", newest, values)
+        if int(answer.error_code) == _UNSUPPORTED:
+            known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == API_VERSIONS]
+            answer = self._exchange("api_versions", min(max(known, default=0), newest), values)
+        self.check(int(answer.error_code), "being asked for its API versions")
+        return answer
+
+    def _exchange(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
+        kind = _schema(name, version, EntityType.request)
+        request = kind(**{key: value for key, value in values.items() if key in kind.__dataclass_fields__})
+        self._correlation += 1
+        head = struct.pack(">hhih", int(request.__api_key__), version, self._correlation, len(_CLIENT_ID)) + _CLIENT_ID
+        body = io.BytesIO()
+        entity_writer(type(request))(body, request)
+        # header v2 and v1 answers carry an (empty) list of tagged fields; ApiVersions answers never do (KIP-511)
+        self._transport.send([head, b"\x00" if request.__flexible__ else b"", body.getvalue()])
+        frame = self._transport.receive()
+        if struct.unpack_from(">i", frame, 0)[0] != self._correlation:
+            raise self._unintelligible(name, "it belongs to another question")
+        tagged = request.__flexible__ and name != "api_versions"
+        try:
+            return _decoded(_schema(name, version, EntityType.response), frame[5 if tagged else 4 :])
+        except Exception as problem:
+            if name == "api_versions" and frame[4:6] == _UNSUPPORTED.to_bytes(2, "big"):
+                return _decoded(_schema(name, 0, EntityType.response), frame[4:])
+            raise self._unintelligible(name, str(problem)) from problem
+
+    def _unintelligible(self, name: str, why: str) -> ProtocolError:
+        self._transport.close()
+        return ProtocolError(
+            f"the answer of {self._transport.address} to {name} was not understood: {why}", alias=self.alias
+        )
+
+
+def _schema(name: str, version: int, side: Literal[EntityType.request, EntityType.response]) -> Any:
+    """The class of a request or answer: `list_groups` → ListGroupsRequest."""
+    word = name.title().replace("_", "") + side.name.title()
+    return getattr(load_entity_module(name, version, side), word)
+
+
+def _decoded(answer_type: Any, body: memoryview) -> Any:
+    answer, _size = entity_reader(answer_type)(body.toreadonly(), 0)
+    return answer

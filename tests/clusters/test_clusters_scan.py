@@ -1,0 +1,241 @@
+"""A scan of real clusters: what it sees, what it says it could not see, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from clusters.errors import ProtocolError, Unreachable, WrongCluster
+from clusters.names import TopicPartition
+from clusters.release import release
+from clusters.scan import scan
+from clusters.settings import ConnectionSettings
+from clusters.wire.inquiry import Inquiry
+from tests.clusters.sites import RealSite
+from topology.inventory import Inventory
+from topology.inventory_json import inventory_from_json, inventory_json
+from topology.inventory_schema import inventory_schema
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def site(onprem: ConnectionSettings) -> Iterator[RealSite]:
+    place = RealSite(onprem)
+    yield place
+    place.end()
+
+
+def _produce(settings: ConnectionSettings, topic: str, partition: int, values: list[bytes], timestamp: int = 0) -> None:
+    producer = Producer(settings.librdkafka())
+    for value in values:
+        producer.produce(topic, value, key=b"k", partition=partition, timestamp=timestamp)
+    assert producer.flush(15) == 0
+
+
+def _join_with_the_new_protocol(settings: ConnectionSettings, group: str, topic: str) -> Consumer:
+    consumer = Consumer(settings.librdkafka({"group.id": group, "group.protocol": "consumer"}))
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        consumer.poll(0.1)
+        assert time.monotonic() < deadline, "the consumer got no partitions"
+    return consumer
+
+
+def test_topics_and_their_configs(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
+    site.admin.create_topic(topic_name, 3, configs={"cleanup.policy": "compact", "max.message.bytes": "2000000"})
+    site.admin.create_topic(f"{topic_name}-plain", 1)
+    _produce(onprem, topic_name, 0, [b"x" * 1000] * 5, timestamp=1_700_000_000_000)
+    _produce(onprem, topic_name, 2, [b"x" * 1000] * 2, timestamp=1_600_000_000_000)
+    found = scan(onprem, sample_s=0)
+    topic, plain = found.topics[topic_name], found.topics[f"{topic_name}-plain"]
+    assert (topic.partitions, topic.replication_factor, topic.internal, topic.records_end) == (3, 1, False, 7)
+    assert topic.last_append_ms == 1_700_000_000_000
+    assert topic.overridden == ("cleanup.policy", "max.message.bytes")
+    assert (topic.config("cleanup.policy"), topic.number("max.message.bytes")) == ("compact", 2_000_000)
+    assert topic.config("retention.ms") == "604800000"  # in force, though not set on the topic
+    assert topic.size_bytes is not None
+    assert 7 * 1000 < topic.size_bytes < 7 * 1000 + 2000
+    created = site.admin.topic(topic_name)
+    assert created is not None
+    assert topic.id is not None
+    assert len(topic.id) == 22  # as Kafka prints it
+    assert (plain.size_bytes, plain.last_append_ms, plain.records_end, plain.overridden) == (0, None, 0, ())
+    assert topic.rate_bytes is plain.rate_bytes is None  # one look has no rate
+
+
+def test_the_cluster_itself(site: RealSite, onprem: ConnectionSettings) -> None:
+    found = scan(onprem, sample_s=0)
+    assert found.cluster_id == site.admin.cluster_id()
+    assert [broker.id for broker in found.brokers] == [1]
+    assert found.kafka is not None
+    assert found.kafka.startswith("4.")
+    assert found.configs["auto.create.topics.enable"] == site.admin.broker_config("auto.create.topics.enable")
+    assert int(found.configs["message.max.bytes"]) > 1_000_000
+    assert found.acls is None
+    assert "ACLs: the cluster has no authorizer" in found.not_seen
+
+
+def test_rates_are_of_the_sample(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
+    site.admin.create_topic(topic_name, 1)
+    site.admin.create_topic(f"{topic_name}-idle", 1)
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            _produce(onprem, topic_name, 0, [uuid.uuid4().bytes * 100] * 10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = scan(onprem, sample_s=1.0)
+    finally:
+        ended.set()
+        writer.join()
+    busy, idle = found.topics[topic_name], found.topics[f"{topic_name}-idle"]
+    assert busy.rate_bytes is not None
+    assert busy.rate_bytes > 1000
+    assert idle.rate_bytes == 0
+
+
+def test_groups(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
+    site.admin.create_topic(topic_name, 2)
+    _produce(onprem, topic_name, 0, [b"x"] * 9)
+    site.admin.commit_offsets(
+        f"{topic_name}-empty", {TopicPartition(topic_name, 0): 4, TopicPartition(topic_name, 1): 0}
+    )
+    site.join(f"{topic_name}-live", topic_name)
+    consumer = _join_with_the_new_protocol(onprem, f"{topic_name}-new", topic_name)
+    try:
+        found = scan(onprem, sample_s=0).groups
+    finally:
+        consumer.close()
+    empty, live, new = (found[f"{topic_name}-{which}"] for which in ("empty", "live", "new"))
+    assert (empty.state, empty.type, empty.members) == ("Empty", "classic", 0)
+    assert empty.offsets == {topic_name: {0: 4, 1: 0}}
+    assert empty.lag == {topic_name: 5}
+    assert (live.state, live.type, live.members) == ("Stable", "classic", 1)
+    assert (new.state, new.type, new.members) == ("Stable", "consumer", 1)
+
+
+def test_quotas(onprem: ConnectionSettings, topic_name: str) -> None:
+    from kio.schema.alter_client_quotas.v1.request import (
+        EntityData,
+        EntryData,
+        OpData,
+    )
+    from kio.static.primitive import f64
+
+    host, _, port = onprem.bootstrap[0].rpartition(":")
+    entity = (EntityData(entity_type="client-id", entity_name=topic_name),)
+
+    def alter(*, remove: bool) -> None:
+        with Inquiry(onprem, (host, int(port))) as inquiry:
+            operation = OpData(key="producer_byte_rate", value=f64(1024.0), remove=remove)
+            inquiry.ask(49, entries=(EntryData(entity=entity, ops=(operation,)),), validate_only=False)
+
+    alter(remove=False)
+    try:
+        deadline = time.monotonic() + 15
+        while f"client-id={topic_name}" not in (found := scan(onprem, sample_s=0)).quotas:
+            assert time.monotonic() < deadline
+        assert found.quotas[f"client-id={topic_name}"] == {"producer_byte_rate": 1024.0}
+    finally:
+        alter(remove=True)
+
+
+def test_nothing_is_changed(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
+    site.admin.create_topic(topic_name, 1)
+    site.admin.commit_offsets(f"{topic_name}-g", {TopicPartition(topic_name, 0): 0})
+
+    def seen() -> tuple[object, ...]:
+        names = sorted(site.admin.topics())
+        return site.admin.topics(), site.admin.topic_configs(names), site.admin.group(f"{topic_name}-g")
+
+    before = seen()
+    scan(onprem, sample_s=0.2)
+    assert seen() == before
+
+
+def test_as_json(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    site.admin.create_topic(topic_name, 2)
+    inventory = Inventory({"onprem": scan(onprem, sample_s=0)})
+    text = inventory_json(inventory)
+    jsonschema.validate(json.loads(text), inventory_schema(), cls=jsonschema.Draft202012Validator)
+    assert inventory_from_json(text) == inventory
+
+
+def test_an_unreachable_cluster_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(Unreachable, match=f"cluster cloud does not answer at {address}") as caught:
+            scan(ConnectionSettings("cloud", (address,)), timeout_s=1.0)
+    assert caught.value.alias == "cloud"
+
+
+def test_another_cluster_than_pinned_is_refused(onprem: ConnectionSettings) -> None:
+    with pytest.raises(WrongCluster, match="pins Zr9bQ2mTRz2a0p1kq3uV7g"):
+        scan(ConnectionSettings("onprem", onprem.bootstrap, cluster_id="Zr9bQ2mTRz2a0p1kq3uV7g"), sample_s=0)
+
+
+def test_without_raw_requests(
+    site: RealSite, onprem: ConnectionSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that raw requests do not reach (TLS so far): librdkafka answers alone, and the gaps are said."""
+
+    def refused(settings: ConnectionSettings, *_: object, **__: object) -> Inquiry:
+        raise ProtocolError("raw requests speak PLAINTEXT only so far", alias=settings.alias)
+
+    site.admin.create_topic(topic_name, 1)
+    site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
+    site.join(f"{topic_name}-live", topic_name)
+    monkeypatch.setattr("clusters.scan.Inquiry", refused)
+    found = scan(onprem, sample_s=0.1)
+    assert "sizes, rates, quotas, exact group members and the release: raw requests speak" in found.not_seen[0]
+    assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3
+    states = {name: (group.state, group.type, group.members) for name, group in found.groups.items()}
+    assert states[f"{topic_name}-empty"] == ("Empty", "classic", 0)
+    assert states[f"{topic_name}-live"] == ("Stable", "classic", 1)
+
+
+def test_many_topics_in_batches(
+    site: RealSite, onprem: ConnectionSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clusters import survey
+
+    monkeypatch.setattr(survey, "TOPICS_A_REQUEST", 2)
+    monkeypatch.setattr(survey, "PARTITIONS_A_REQUEST", 2)
+    names = [f"{topic_name}-{number}" for number in range(5)]
+    for name in names:
+        site.admin.create_topic(name, 3)
+        _produce(onprem, name, 1, [b"x"])
+    found = scan(onprem, sample_s=0).topics
+    assert [(found[name].partitions, found[name].records_end) for name in names] == [(3, 1)] * 5
+    assert found[names[0]].configs is found[names[1]].configs
+    assert all(found[name].last_append_ms for name in names)
+
+
+@pytest.mark.parametrize(
+    ("versions", "supported", "expected"),
+    [
+        ({}, {"metadata.version": 30}, "4.3"),
+        ({}, {"metadata.version": 22}, "4.0"),
+        ({}, {"metadata.version": 7}, "3.3"),
+        ({}, {"metadata.version": 99}, "4.4"),
+        ({0: (0, 8), 1: (0, 11), 3: (0, 9)}, {}, "2.4"),
+        ({0: (0, 11), 1: (0, 17), 16: (0, 5)}, {}, "3.9"),
+        ({0: (0, 2)}, {}, None),
+    ],
+)
+def test_releases(versions: dict[int, tuple[int, int]], supported: dict[str, int], expected: str | None) -> None:
+    assert release(versions, supported) == expected

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
         ("journal", "cli.journal:journal", "What a migration did, checked against its hash chain."),
     ),
+    "Other tools": (("import", "cli.import_:import_", "Turn a foreign configuration into a topology file."),),
     "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
 }
 TABLE = {name: (where, line) for rows in COMMANDS.values() for name, where, line in rows}

@@ -1,0 +1,27 @@
+"""`bootstrap.servers` of any client as the addresses of a cluster."""
+
+from __future__ import annotations
+
+import re
+
+from topology.interop.said import Notes, Said
+
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+def bootstrap_of(alias: str, said: Said | None, notes: Notes) -> tuple[str, ...]:
+    """Without duplicates and in order; () when there is none that can be said, which the notes then have."""
+    if said is None:
+        return ()
+    out: list[str] = []
+    for text in (each.strip() for each in said.text.split(",")):
+        plain = re.sub(r"^[A-Za-z_]+://", "", text)
+        match = _ADDRESS.fullmatch(plain)
+        if match is not None and 0 < int(match[1]) < 65536:
+            out.append(plain)
+        elif "${" in text or "$(" in text:
+            notes.leave(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
+        elif text:
+            notes.say("SYN011", f"`{said.name}`: `{text}` is no `host:port`", said.span)
+            notes.leave(f"`{said.name}`: {text}", f"no address; correct `clusters.{alias}.bootstrap`", said.span)
+    return tuple(dict.fromkeys(out))

@@ -1,0 +1,183 @@
+"""The layers of a MirrorMaker 2 properties file: top level, `a.…`, `a->b.…`, and what stands in a layer that nobody
+reads. Source: apache/kafka MirrorMakerConfig.java."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from topology.interop import keys
+from topology.interop.said import Notes, Said
+from topology.nearest import nearest
+
+# what the worker of a->b reads at top level (MirrorMakerConfig.workerConfig)
+_WORKER = (
+    "offset.storage",
+    "config.storage",
+    "status.storage",
+    "key.converter",
+    "value.converter",
+    "header.converter",
+    "task",
+    "worker",
+    "replication.policy",
+    "config.providers",
+    "dedicated.mode",
+    "listeners",
+    "rest.",
+    "admin.listeners",
+    "plugin.",
+)
+_CLIENTS = ("producer.", "consumer.", "admin.")
+_CONNECTOR = ("consumer.poll.timeout.ms", "admin.timeout.ms")
+
+
+@dataclass(slots=True)
+class Layers:
+    """Every setting by the layer it stands in."""
+
+    top: dict[str, Said] = field(default_factory=dict)
+    clusters: dict[str, dict[str, Said]] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], dict[str, Said]] = field(default_factory=dict)
+
+
+def layers_of(said: list[Said], names: tuple[str, ...], notes: Notes) -> Layers:
+    layers = Layers()
+    ordered = sorted(names, key=len, reverse=True)
+    for each in said:
+        if each.name == "clusters":
+            continue
+        if each.text.startswith("->") or each.name.endswith("->"):
+            notes.say(
+                "SYN003",
+                f"the key of this line is `{each.name}`: a key ends at the first space",
+                each.key,
+                "write `a->b.enabled` without spaces",
+            )
+        elif "->" in each.name:
+            _into_pair(each, ordered, layers, notes)
+        else:
+            owner = next((name for name in ordered if each.name.startswith(f"{name}.")), None)
+            if owner is not None:
+                _into_cluster(each, owner, each.name[len(owner) + 1 :], layers, notes)
+            else:
+                _into_top(each, ordered, layers, notes)
+    return layers
+
+
+def _into_pair(said: Said, names: list[str], layers: Layers, notes: Notes) -> None:
+    source, _, rest = said.name.partition("->")
+    target = next((name for name in names if rest.startswith(f"{name}.")), None)
+    if target is None:
+        dots = [match.start() for match in re.finditer(r"\.", rest)]
+        cut = next((dot for dot in dots if keys.known(rest[dot + 1 :])), dots[0] if dots else len(rest))
+        target = rest[:cut]
+    key = rest[len(target) + 1 :]
+    for alias in (source, target):
+        if alias not in names:
+            near = nearest(alias, names)
+            if near is not None:
+                meant = f"{near if alias == source else source}->{near if alias == target else target}.{key}"
+                message = f"`{said.name}` has no effect: there is no cluster `{alias}`"
+                notes.say("SYN003", message, said.key, f"did you mean `{meant}`?")
+            else:
+                message = f"`{said.name}` has no effect: `clusters` does not name `{alias}`"
+                notes.say("CLU101", message, said.key, f"declared: {', '.join(sorted(names))}")
+            return
+    if source == target:
+        notes.say("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
+        return
+    plain = keys.RENAMED.get(key, key)
+    known = _judge(said, plain, notes)
+    if known or key == "enabled":
+        layers.pairs.setdefault((source, target), {}).setdefault(plain, said)
+    else:
+        layers.pairs.setdefault((source, target), {})
+
+
+def _into_cluster(said: Said, owner: str, key: str, layers: Layers, notes: Notes) -> None:
+    layers.clusters.setdefault(owner, {})[key] = said
+    connector = key in keys.CARRIED and key not in ("exactly.once.source.support", "name")
+    if connector and not key.startswith(_CLIENTS) and not keys.security(key):
+        notes.say(
+            "SYN003",
+            f"`{said.name}` has no effect: MirrorMaker reads `{key}` at top level or for a pair of clusters",
+            said.key,
+            f"write `{key}`, or `{owner}->OTHER.{key}`",
+            severity="warning",
+        )
+        return
+    for client in _CLIENTS:
+        inner = key.removeprefix(client)
+        if inner != key and (keys.security(inner)):
+            notes.leave(f"`{said.name}`", "a cluster has one way to connect, for all of its clients", said.span)
+            return
+    if not key.startswith(_CLIENTS) and not keys.known(key):
+        _unknown(said, key, notes)
+        return
+    if key in ("consumer.auto.offset.reset", "consumer.isolation.level", "exactly.once.source.support"):
+        return
+    why = keys.why_left(key)
+    if why is not None:
+        notes.leave(f"`{said.name}`", why, said.span)
+
+
+def _into_top(said: Said, names: list[str], layers: Layers, notes: Notes) -> None:
+    key = keys.RENAMED.get(said.name, said.name)
+    read_here = key in _CONNECTOR or key.startswith(_WORKER)
+    if (not read_here and key.startswith((*_CLIENTS, "source.", "target."))) or key == "exactly.once.source.support":
+        clue = "CLUSTER." + re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", said.name)
+        notes.say(
+            "SYN003",
+            f"`{said.name}` has no effect at top level",
+            said.key,
+            f"write `{clue}`, with the cluster's alias in front",
+            severity="warning",
+        )
+        return
+    if keys.known(key):
+        if key in keys.CARRIED or keys.security(key):
+            layers.top.setdefault(key, said) if said.name != key else layers.top.__setitem__(key, said)
+        why = keys.why_left(key)
+        if why is not None:
+            layers.top[key] = said
+            notes.leave(f"`{said.name}`", why, said.span)
+        return
+    for dot in (match.start() for match in re.finditer(r"\.", said.name)):
+        head, rest = said.name[:dot], said.name[dot + 1 :]
+        if keys.security(rest) or (rest.startswith(_CLIENTS) and not keys.known(head)):
+            near = nearest(head, names)
+            notes.say(
+                "CLU101",
+                f"`{said.name}` has no effect: `clusters` does not name `{head}`",
+                said.key,
+                (f"did you mean `{near}`? " if near else "") + f"declared: {', '.join(sorted(names))}",
+            )
+            return
+    _unknown(said, key, notes)
+
+
+def _judge(said: Said, key: str, notes: Notes) -> bool:
+    """Whether a setting of a pair is known; says what is left behind."""
+    inner = re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", key)
+    if not keys.known(key) and not keys.known(inner) and not inner.startswith(_CLIENTS):
+        _unknown(said, key, notes)
+        return False
+    if inner in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+        return True
+    why = keys.why_left(key)
+    if why is None and key not in keys.CARRIED:
+        why = "how to connect is said once for a cluster, not for each of its flows"
+    if why is not None:
+        notes.leave(f"`{said.name}`", why, said.span)
+    return True
+
+
+def _unknown(said: Said, key: str, notes: Notes) -> None:
+    near = keys.meant(key)
+    if near is not None:
+        shown = said.name[: len(said.name) - len(key)] + near
+        notes.say("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{shown}`?")
+    else:
+        notes.say("SYN003", f"`{said.name}` is no known setting of MirrorMaker", said.key, severity="warning")
+    notes.leave(f"`{said.name}`", "an unknown setting", said.span)

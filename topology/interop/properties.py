@@ -1,0 +1,148 @@
+"""Java properties with every key's place: separators `=`, `:` and space, comments `#` and `!`, continued lines and
+escapes.
+
+Source: the format as java.util.Properties.load documents it. A `#` behind a value is no comment there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from topology.finding import Span
+from topology.interop.said import Notes, Said
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANK = " \t\f"
+_ADDED = re.compile(r"\s+#(?!\{).*$", re.DOTALL)
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A logical line: its characters without leading blanks and continuations, each with (line, column) from 1."""
+
+    text: str
+    places: tuple[Place, ...]
+
+
+def read_properties(text: str, file: str, notes: Notes) -> list[Said]:
+    """All properties in the order of the file; of a key said twice the last is kept (as Java does) and SYN002 said.
+
+    A comment behind a value is cut off, and said to be wrong (SYN011)."""
+    found: dict[str, Said] = {}
+    for line in _logical(text):
+        said = _property(line, file, notes)
+        if said is None:
+            continue
+        if said.name in found:
+            notes.say(
+                "SYN002",
+                f"`{said.name}` is said again; this value counts, the one in line {found[said.name].key.line} does not",
+                said.key,
+                "keep one of the two",
+            )
+            del found[said.name]
+        found[said.name] = said
+    return list(found.values())
+
+
+def escaped(text: str, *, key: bool = False) -> str:
+    """A key or a value as it is written in a properties file."""
+    written = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if key:
+        written = re.sub(r"([ =:#!])", r"\\\1", written)
+    elif written.startswith(" "):
+        written = "\\" + written
+    return "".join(char if " " <= char <= "~" else f"\\u{ord(char) & 0xFFFF:04x}" for char in written)
+
+
+def _logical(text: str) -> Iterator[_Line]:
+    chars: list[str] = []
+    places: list[Place] = []
+    continued = False
+    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
+        begin = len(line) - len(line.lstrip(_BLANK))
+        body = line[begin:]
+        if not continued and (not body or body[0] in "#!"):
+            continue
+        slashes = len(body) - len(body.rstrip("\\"))
+        continued = slashes % 2 == 1
+        if continued:
+            body = body[:-1]
+        chars += body
+        places += ((number, begin + column + 1) for column in range(len(body)))
+        if not continued and chars:
+            yield _Line("".join(chars), tuple(places))
+            chars, places = [], []
+    if chars:
+        yield _Line("".join(chars), tuple(places))
+
+
+def _property(line: _Line, file: str, notes: Notes) -> Said | None:
+    end = 0
+    while end < len(line.text) and line.text[end] not in "=:" + _BLANK:
+        end += 2 if line.text[end] == "\\" else 1
+    end = min(end, len(line.text))
+    begin = end + len(line.text[end:]) - len(line.text[end:].lstrip(_BLANK))
+    if line.text[begin : begin + 1] in ("=", ":"):
+        begin += 1
+        begin += len(line.text[begin:]) - len(line.text[begin:].lstrip(_BLANK))
+    key_span = _span(file, line, 0, end)
+    raw = line.text[begin:]
+    kept = _ADDED.sub("", raw)
+    span = _span(file, line, begin, begin + max(1, len(kept.rstrip())))
+    try:
+        name, value = _unescaped(line.text[:end]), _unescaped(kept.rstrip())
+    except ValueError as error:
+        notes.say("SYN001", f"{error}; Java does not load this file", span, "write `\\\\u` for a plain backslash")
+        return None
+    if kept != raw:
+        notes.say(
+            "SYN011",
+            f"`{name}`: a properties file has no comment behind a value; MirrorMaker takes the `#…` for a part of it",
+            _span(file, line, begin + len(kept), len(line.text)),
+            "put the comment on a line of its own; it was left out here",
+        )
+    return Said(name, value, span, key_span)
+
+
+def eaten(said: Said, source: Sequence[str]) -> bool:
+    """Whether the file writes a single backslash before a regex character, which Java then drops: `a\\.b` is `a.b`."""
+    line = source[said.span.line - 1] if said.span.line <= len(source) else ""
+    return re.search(r"(?<!\\)(?:\\\\)*\\[.\-+*?()\[\]$^|]", line[said.span.column - 1 :]) is not None
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\":
+            out.append(char)
+            continue
+        escape = text[position : position + 1]
+        position += 1
+        if escape == "u":
+            digits = text[position : position + 4]
+            if re.fullmatch(r"[0-9a-fA-F]{4}", digits) is None:
+                raise ValueError("`\\u` is not followed by four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPES.get(escape, escape))
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _span(file: str, line: _Line, begin: int, end: int) -> Span:
+    """From one character to before another, or at the end of the line."""
+    if begin >= len(line.places):
+        number, column = line.places[-1]
+        return Span(file, number, column + 1, number, column + 2)
+    first = line.places[begin]
+    last = line.places[max(begin, min(end, len(line.places)) - 1)]
+    return Span(file, *first, last[0], last[1] + 1)

@@ -1,0 +1,57 @@
+"""One setting of a foreign file with its place, and the two lists that every reader fills: what was not carried over,
+and what the file does wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from topology.finding import Label, Problem, Severity, Span
+from topology.interop.imported import NotCarried
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """`name` is the key as the file has it, `text` its value (never put a secret's text in a message)."""
+
+    name: str
+    text: str
+    span: Span
+    key: Span
+
+
+@dataclass(slots=True)
+class Notes:
+    """The same thing said twice about one place is kept once: top-level settings speak for every flow."""
+
+    left: dict[tuple[str, Span], NotCarried] = field(default_factory=dict)
+    wrong: dict[tuple[str, str, Span], Problem] = field(default_factory=dict)
+
+    def leave(self, what: str, why: str, span: Span) -> None:
+        self.left.setdefault((what, span), NotCarried(what, why, span))
+
+    def say(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        help_: str = "",
+        *,
+        more: tuple[Label, ...] = (),
+        ids: tuple[str, ...] = (),
+        severity: Severity | None = None,
+    ) -> None:
+        problem = Problem(code, message, (Label(span), *more), help=help_, ids=ids, severity=severity)
+        self.wrong.setdefault((code, message, span), problem)
+
+    @property
+    def not_carried(self) -> tuple[NotCarried, ...]:
+        return tuple(sorted(self.left.values(), key=lambda each: (each.span, each.what)))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(sorted(self.wrong.values(), key=lambda each: (each.labels[0].span, each.code, each.message)))
+
+
+def true(said: Said | None, default: bool) -> bool:
+    """As Java's Boolean.parseBoolean: only `true`, in any case, is true."""
+    return default if said is None else said.text.strip().lower() == "true"

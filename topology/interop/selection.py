@@ -1,0 +1,183 @@
+"""What a MirrorMaker 2 pair copies, with everything that MirrorMaker leaves out without being told.
+
+Source: DefaultTopicFilter (the default exclude), ReplicationPolicy.isInternalTopic, MirrorSourceConnector.isCycle and
+DefaultGroupFilter of apache/kafka connect/mirror.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import BadSelector
+from topology.finding import Label, Span
+from topology.interop import topiclist
+from topology.interop.properties import eaten
+from topology.interop.said import Notes, Said
+from topology.overlap import common
+from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
+
+if TYPE_CHECKING:
+    from topology.interop.mirror import Pair
+
+REPLICA = Selector("glob", "*.replica")
+ALWAYS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))
+# DefaultTopicFilter's own exclude, in our words: `.*[\-\.]internal, .*\.replica, __.*`
+OWN = (REPLICA, *ALWAYS)
+TOOL_GROUPS = tuple(Selector("glob", text) for text in ("__*", "connect-*", "console-consumer-*"))
+EVERYTHING = {Selector("glob", "*"), Selector("regex", ".+"), Selector("glob", "?*")}
+# internal topics that MirrorMaker's own exclude lets through
+FORGOTTEN = "`_schemas`, `connect-…`, `…-changelog` and `…-repartition`"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    include: tuple[Selector, ...]
+    exclude: tuple[Selector, ...]
+    allow_internal: bool = False
+
+
+def selection_of(pair: Pair, notes: Notes) -> Selection:
+    said, banned = pair.config.get("topics"), pair.config.get("topics.exclude")
+    include, ahead = _read(pair, said, notes, "topics") if said is not None else ([Selector("glob", "*")], [])
+    exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([REPLICA], [])
+    exclude += ahead
+    if EVERYTHING & set(include):
+        _catches_everything(pair, said, banned, notes)
+    literals = [each for each in include if each.kind == "literal"]
+    for each in literals:
+        if any(always.matches(each.text) for always in ALWAYS) or each.text.startswith("__"):
+            notes.say(
+                "TPC401",
+                f"MirrorMaker never copies `{each.text}`: it takes every such name for an internal topic",
+                said.span if said is not None else pair.where,
+                "leave it out, or rename the topic",
+            )
+            include.remove(each)
+    exclude += ALWAYS
+    if pair.returns and not pair.identity:
+        exclude += _returning(pair, include)
+    kept = tuple(each for each in sorted(set(exclude)) if each.text not in INTERNAL and _meet(tuple(include), each))
+    allow = any(is_internal(each.text) for each in include if each.kind == "literal")
+    return Selection(tuple(sorted(set(include))), kept, allow)
+
+
+def group_selectors(pair: Pair, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+    said, banned = pair.config.get("groups"), pair.config.get("groups.exclude")
+    include, ahead = _read(pair, said, notes, "groups") if said is not None else ([Selector("glob", "*")], [])
+    exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(TOOL_GROUPS), [])
+    if banned is not None and EVERYTHING & set(include):
+        lost = [each.text for each in TOOL_GROUPS if each not in exclude]
+        if lost:
+            notes.say(
+                "SYC506",
+                f"`{banned.name}` replaces MirrorMaker's own list, so groups of tools are copied: {', '.join(lost)}",
+                banned.span,
+                "add `console-consumer-.*, connect-.*, __.*` to it",
+            )
+    kept = tuple(each for each in sorted({*exclude, *ahead}) if any(_meet_group(one, each) for one in include))
+    return tuple(sorted(set(include))), kept
+
+
+def returning(target: str, separator: str) -> tuple[Selector, ...]:
+    """Names in whose chain of prefixes the target stands: MirrorMaker takes them for copies of its own and skips
+    them (isCycle)."""
+    if separator == "" or re.fullmatch(r"[a-zA-Z0-9._-]+", target + separator) is None:
+        return ()
+    return Selector("glob", f"{target}{separator}*"), Selector("glob", f"*{separator}{target}{separator}*")
+
+
+def _returning(pair: Pair, include: list[Selector]) -> list[Selector]:
+    """Only when a name that copies really have (prefixes of declared clusters) would be taken again."""
+    separator, target = pair.separator, pair.target.name
+    if re.fullmatch(r"[a-zA-Z0-9._-]{1,20}", separator) is None:
+        return []
+    legal = [name for name in pair.others if re.fullmatch(r"[a-zA-Z0-9._-]+", name)]
+    if target not in legal:
+        return []
+    between = _plain(separator)
+    prefixes = "|".join(f"{_plain(name)}{between}" for name in legal)
+    copies = Selector("regex", f"(?:{prefixes})*{_plain(target)}{between}.*")
+    try:
+        again = _meet(tuple(include), copies)
+    except BadSelector:  # hundreds of clusters: too large a pattern to decide
+        again = True
+    return list(returning(target, separator)) if again else []
+
+
+def _plain(text: str) -> str:
+    """A regex of exactly this text."""
+    return re.sub(r"([._-])", r"[\1]", text)
+
+
+def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector], list[Selector]]:
+    """The selectors of a list, and what negative look-aheads exclude."""
+    found, ahead = [], []
+    entries = topiclist.items(said.text)
+    whole = {"topics": "nothing is copied", "groups": "no group is synchronised"}
+    if not entries and key in whole:
+        notes.say("SYN010", f"`{said.name}` is empty: {whole[key]}", said.span, "name topics, or leave the key out")
+    what = "group" if key.startswith("groups") else "topic"
+    for each in entries:
+        if each.selector is None or (each.excluded is not None and len(entries) > 1):
+            notes.leave(f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span)
+            if "never closed" in each.why or "without its" in each.why or "repeats nothing" in each.why:
+                notes.say("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span)
+            continue
+        found.append(each.selector)
+        if each.excluded is not None:
+            ahead.append(each.excluded)
+        if not each.trap:
+            continue
+        dropped = bool(pair.lines) and eaten(said, pair.lines)
+        why = "the properties syntax drops a single backslash; " if dropped else ""
+        example = topiclist.pattern(each.selector) or ""
+        if each.trap == "loose dots":
+            wider = each.text.replace(".", "X", 1)
+            written = example.replace("\\", "\\\\") if pair.lines else example
+            notes.say(
+                "NAM306",
+                f"`{said.name}`: {why}`{each.text}` is a regex, its dots match any character (also {what} `{wider}`)",
+                said.span,
+                f"write `{written}`; imported as the exact name",
+            )
+        else:
+            notes.say(
+                "NAM306",
+                f"`{said.name}`: {why}a dot in `{each.text}` matches any character, not only a dot",
+                said.span,
+                "escape it: `\\\\.` in a properties file" if pair.lines else "escape it: `\\.`",
+            )
+    return found, ahead
+
+
+def _catches_everything(pair: Pair, said: Said | None, banned: Said | None, notes: Notes) -> None:
+    place: Span = said.span if said is not None else pair.where
+    route = f"{pair.source.name}->{pair.target.name}"
+    by = f"`{said.name}` is" if said is not None else f"{route} says no `topics`, so they are"
+    more = (Label(banned.span, "its excludes"),) if banned is not None else ()
+    notes.say(
+        "NAM307",
+        f"{by} `.*`: every topic of the source, also those of other teams and tests",
+        place,
+        "name what belongs together, as `team-a-.*`",
+        more=more,
+    )
+    notes.leave(
+        f"internal topics of {route}",
+        f"MirrorMaker also copies {FORGOTTEN}; Watershed leaves them out, unless named literally with `allow_internal`",
+        place,
+    )
+
+
+def _meet(include: tuple[Selector, ...], each: Selector) -> bool:
+    if not include:
+        return False
+    sides = (TopicSelection(include), TopicSelection((each,)))
+    return common(frozenset(("", "", side) for side in sides)).found
+
+
+def _meet_group(one: Selector, each: Selector) -> bool:
+    """Groups know no internal names, which topics do: those patterns are always kept."""
+    return one.kind != "literal" or each.matches(one.text)

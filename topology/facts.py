@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 from topology.finding import Span
-from topology.inventory import Inventory, InventoryTopic
+from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.model import Flow, Topology, Value
 from topology.overlap import common
 from topology.quantities import FOREVER
@@ -53,14 +54,32 @@ class TopicFacts:
 
 NAMES = tuple(each.name for each in fields(TopicFacts))
 UNKNOWN = TopicFacts()
+TIMESTAMPS = {"CreateTime": "create_time", "LogAppendTime": "log_append_time"}
 _DECLARED = {"retention": "retention_ms", "delete_retention": "delete_retention_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What is known of a cluster's brokers: declared under `clusters.<alias>.facts`, with what a scan saw above it.
+    min_insync_replicas, timestamps and compression are what new topics get, and only a scan knows them. span is where
+    the facts are declared."""
+
+    brokers: int | None = None
+    racks: int | None = None
+    kafka: str | None = None
+    max_message: int | None = None
+    tiered_storage: bool | None = None
+    min_insync_replicas: int | None = None
+    timestamps: str | None = None
+    compression: str | None = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FlowTopic:
     """One thing that a flow carries, as far as it is known: a topic by `name`, or (name is None) what a declared
-    pattern stands for, `label`. source and target are the facts on either side; `exists` says that a scan saw the
-    target's topic."""
+    pattern `match` stands for, `label`. source and target are the facts on either side; `exists` says that a scan saw
+    the target's topic."""
 
     flow: Flow
     label: str
@@ -69,6 +88,7 @@ class FlowTopic:
     source: TopicFacts
     target: TopicFacts
     exists: bool = False
+    match: Selector | None = None
 
     @property
     def span(self) -> Span:
@@ -84,6 +104,7 @@ class Facts:
         self.inventory = inventory
         self._declared: dict[str, tuple[tuple[Selector, TopicFacts], ...]] = {}
         self._selected: dict[tuple[str, TopicSelection], tuple[str, ...]] = {}
+        self._topics: dict[tuple[str, str], TopicFacts] = {}
 
     def declared(self, alias: str) -> tuple[tuple[Selector, TopicFacts], ...]:
         """The entries of `clusters.<alias>.topics`, in file order."""
@@ -97,9 +118,21 @@ class Facts:
 
     def topic(self, alias: str, name: str) -> TopicFacts:
         """Everything known about one topic: the first declared entry that matches, with what a scan saw above it."""
-        found = next((facts for match, facts in self.declared(alias) if match.matches(name)), UNKNOWN)
-        seen = self.seen(alias, name)
-        return found if seen is None else found.under(scanned(seen))
+        key = (alias, name)
+        if key not in self._topics:
+            found = next((facts for match, facts in self.declared(alias) if match.matches(name)), UNKNOWN)
+            seen = self.seen(alias, name)
+            self._topics[key] = found if seen is None else found.under(scanned(seen))
+        return self._topics[key]
+
+    def cluster(self, alias: str) -> ClusterFacts:
+        """Everything known about a cluster's brokers."""
+        declared = self.topology.root.at("clusters", alias, "facts")
+        known = {} if declared is None else {name: value.data for name, value in declared.fields.items()}
+        seen = self.inventory.cluster(alias) if self.inventory is not None else None
+        if seen is not None:
+            known |= {name: value for name, value in _scanned_cluster(seen).items() if value is not None}
+        return ClusterFacts(**known, span=None if declared is None else declared.span)
 
     def seen(self, alias: str, name: str) -> InventoryTopic | None:
         """The topic in the scan, or None."""
@@ -134,15 +167,20 @@ class Facts:
                     arriving = plan.target_topic(example)
                     target = self.topic(flow.target, arriving)
                     label = f"{plan.naming.before}{match.text}{plan.naming.after}"
-                    yield FlowTopic(flow, match.text, None, label, facts, target)
+                    yield FlowTopic(flow, match.text, None, label, facts, target, match=match)
             elif plan.selects(match.text) and not any(match == each for each in plan.topics.include):
                 name, arriving = match.text, plan.target_topic(match.text)
                 yield FlowTopic(flow, name, name, arriving, facts, self.topic(flow.target, arriving))
 
     @cached_property
+    def by_flow(self) -> tuple[tuple[Flow, tuple[FlowTopic, ...]], ...]:
+        """Every flow with what it `carried`, in the order of their ids."""
+        return tuple((flow, tuple(self.carried(flow))) for flow in self.topology.flows)
+
+    @cached_property
     def flow_topics(self) -> tuple[FlowTopic, ...]:
         """`carried` of every flow, in the order of their ids."""
-        return tuple(topic for flow in self.topology.flows for topic in self.carried(flow))
+        return tuple(topic for _, topics in self.by_flow for topic in topics)
 
     def _shared(self, match: Selector, topics: TopicSelection) -> str | None:
         """The shortest name that a declared pattern and a selection share."""
@@ -152,22 +190,43 @@ class Facts:
 
 def scanned(topic: InventoryTopic) -> TopicFacts:
     """A scanned topic's facts; keyed, schema and labels are never seen by a scan."""
-    cleanup = topic.config("cleanup.policy")
     return TopicFacts(
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
-        min_insync_replicas=topic.number("min.insync.replicas"),
-        retention_ms=_endless(topic.number("retention.ms")),
-        retention_bytes=topic.number("retention.bytes"),
-        cleanup=None if cleanup is None else "_".join(sorted(cleanup.replace(" ", "").split(","))),
-        delete_retention_ms=topic.number("delete.retention.ms"),
-        max_message=topic.number("max.message.bytes"),
-        timestamps={"CreateTime": "create_time", "LogAppendTime": "log_append_time"}.get(
-            topic.config("message.timestamp.type") or ""
-        ),
-        compression=topic.config("compression.type"),
-        tiered_storage=None if (tiered := topic.config("remote.storage.enable")) is None else tiered == "true",
+        **config_facts(topic),
     )
+
+
+def config_facts(topic: InventoryTopic) -> dict[str, Any]:
+    """The facts that topic configs say, by field name."""
+    cleanup = topic.config("cleanup.policy")
+    tiered = topic.config("remote.storage.enable")
+    return {
+        "min_insync_replicas": topic.number("min.insync.replicas"),
+        "retention_ms": _endless(topic.number("retention.ms")),
+        "retention_bytes": topic.number("retention.bytes"),
+        "cleanup": None if cleanup is None else "_".join(sorted(cleanup.replace(" ", "").split(","))),
+        "delete_retention_ms": topic.number("delete.retention.ms"),
+        "max_message": topic.number("max.message.bytes"),
+        "timestamps": TIMESTAMPS.get(topic.config("message.timestamp.type") or ""),
+        "compression": topic.config("compression.type"),
+        "tiered_storage": None if tiered is None else tiered == "true",
+    }
+
+
+def _scanned_cluster(cluster: InventoryCluster) -> dict[str, Any]:
+    configs = cluster.configs
+    tiered = configs.get("remote.log.storage.system.enable")
+    return {
+        "brokers": len(cluster.brokers) or None,
+        "racks": cluster.racks or None,
+        "kafka": cluster.kafka,
+        "max_message": _number(configs.get("message.max.bytes")),
+        "tiered_storage": None if tiered is None else tiered == "true",
+        "min_insync_replicas": _number(configs.get("min.insync.replicas")),
+        "timestamps": TIMESTAMPS.get(configs.get("log.message.timestamp.type", "")),
+        "compression": configs.get("compression.type"),
+    }
 
 
 def _facts(entry: Value) -> TopicFacts:
@@ -177,6 +236,10 @@ def _facts(entry: Value) -> TopicFacts:
         if _DECLARED.get(name, name) in NAMES and value.data is not None
     }
     return TopicFacts(**known, span=entry.span)
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdecimal() else None
 
 
 def _endless(value: int | None) -> int | None:

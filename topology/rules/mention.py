@@ -1,0 +1,36 @@
+"""How a finding names many things, and where it points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from topology.finding import Label, Span
+
+SHOWN = 2
+
+
+def some(names: Sequence[str]) -> str:
+    """`orders`, `payments` and 398 more."""
+    if len(names) <= SHOWN + 1:
+        head, last = names[:-1], names[-1]
+        return f"{', '.join(f'`{name}`' for name in head)} and `{last}`" if head else f"`{last}`"
+    return f"{', '.join(f'`{name}`' for name in names[:SHOWN])} and {len(names) - SHOWN} more"
+
+
+def labels(*places: tuple[Span | None, str]) -> tuple[Label, ...]:
+    """One label a span, in this order; the first word at a span stays. What is not declared anywhere has no span."""
+    found: dict[Span, str] = {}
+    for span, text in places:
+        if span is not None:
+            found.setdefault(span, text)
+    return tuple(Label(span, text) for span, text in found.items())
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 broker`, `3 brokers`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Sorted, each once."""
+    return tuple(sorted(set(names)))

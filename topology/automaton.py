@@ -1,305 +1,288 @@
 """Globs and regular expressions over topic names, as small automata: linear matching and exact intersection.
 
-The alphabet is Kafka's: letters, digits, `.`, `_`, `-` (apache/kafka Topic.java LEGAL_CHARS). A set of characters is
-one integer used as a bit mask. The regex language is what RE2 accepts without assertions: literals, `.`, classes,
-groups, alternation and repetition; back-references and look-around are refused, so a match never backtracks.
+The alphabet is Kafka's (`topology.regex`). A machine is made of the pattern's letters (Glushkov 1961): a state is a set
+of letters just read, as the bits of one integer, so a step is one union and one mask however ambiguous a pattern is.
+Machines are built when they are first asked something; that a pattern is legal is known before.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
+from functools import cached_property, lru_cache
 
+from topology import regex as tree
 from topology.errors import BadSelector
+from topology.quoting import shown
+from topology.regex import ALPHABET, ANY, BIT, MAX_SIZE, Part
 
-ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-BIT = {char: 1 << index for index, char in enumerate(ALPHABET)}
-ANY = (1 << len(ALPHABET)) - 1
-CLASSES = {
-    "d": sum(BIT[c] for c in "0123456789"),
-    "w": ANY & ~BIT["."] & ~BIT["-"],
-    "s": 0,
-}
-MAX_REPEAT = 250
-MAX_STATES = 5_000
+_ONE = tuple(1 << position for position in range(MAX_SIZE + 1))  # shared: most states are followed by one other
+START = 1
+DEAD = 0
 
 
 class Automaton:
-    """A nondeterministic automaton; a run is a frozen set of states, so matching costs time in the name's length."""
+    """A pattern that can be run. States are integers: bit 0 before the first letter, bit n for the n-th."""
 
-    __slots__ = ("_steps", "accept", "edges", "empty", "start")
+    def __init__(self, pattern: Part) -> None:
+        self.pattern = pattern
+        self._followed: dict[int, int] = {}
 
-    def __init__(self) -> None:
-        self.edges: list[list[tuple[int, int]]] = []  # state -> (mask, next)
-        self.empty: list[list[int]] = []  # state -> next without reading
-        self.start: frozenset[int] = frozenset()
-        self.accept = -1
-        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+    start: int = START
 
-    def state(self) -> int:
-        if len(self.edges) >= MAX_STATES:
-            raise BadSelector("the pattern is too large; write several smaller ones")
-        self.edges.append([])
-        self.empty.append([])
-        return len(self.edges) - 1
+    @property
+    def size(self) -> int:
+        """Its letters, repetitions written out."""
+        return self.pattern.size
 
-    def closure(self, states: set[int]) -> frozenset[int]:
-        todo = list(states)
-        while todo:
-            for following in self.empty[todo.pop()]:
-                if following not in states:
-                    states.add(following)
-                    todo.append(following)
-        return frozenset(states)
+    def step(self, state: int, char: str) -> int:
+        """`char` is of the alphabet."""
+        following = self._followed.get(state)
+        if following is None:
+            following, follow = 0, self._built.follow
+            for position in _positions(state):
+                following |= follow[position]
+            if len(self._followed) > 10_000:
+                self._followed.clear()
+            self._followed[state] = following
+        return following & self._reads[char]
 
-    def step(self, states: frozenset[int], char: str) -> frozenset[int]:
-        known = self._steps.get((states, char))
-        if known is None:
-            bit = BIT[char]
-            known = self.closure({to for state in states for mask, to in self.edges[state] if mask & bit})
-            self._steps[states, char] = known
-        return known
-
-    def run(self, text: str, states: frozenset[int]) -> frozenset[int]:
-        """The states after reading `text`."""
+    def run(self, text: str, state: int) -> int:
+        """The state after reading `text`; DEAD when nothing in the language begins like that."""
         for char in text:
-            if char not in BIT or not states:
-                return frozenset()
-            states = self.step(states, char)
-        return states
+            if char not in BIT or not state:
+                return DEAD
+            state = self.step(state, char)
+        return state
 
-    def accepts(self, states: frozenset[int]) -> bool:
-        return self.accept in states
+    def accepts(self, state: int) -> bool:
+        return bool(state & self._built.last)
 
     def matches(self, text: str) -> bool:
         return self.accepts(self.run(text, self.start))
 
-    def masks(self) -> set[int]:
-        """The character sets it distinguishes."""
-        return {mask for edges in self.edges for mask, _ in edges}
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """A number for each letter of the alphabet; letters of one number are never told apart."""
+        known: dict[int, int] = {}
+        return tuple(known.setdefault(self._reads[char], len(known)) for char in ALPHABET)
+
+    @cached_property
+    def _built(self) -> _Build:
+        return _Build(self.pattern)
+
+    @cached_property
+    def _reads(self) -> dict[str, int]:
+        """char -> the positions that read it."""
+        by_mask: dict[int, int] = {}
+        for position, mask in enumerate(self._built.masks):
+            by_mask[mask] = by_mask.get(mask, 0) | _ONE[position]
+        reads = dict.fromkeys(ALPHABET, 0)
+        for mask, positions in by_mask.items():
+            for index in _positions(mask):
+                reads[ALPHABET[index]] |= positions
+        return reads
 
 
-@lru_cache(maxsize=4096)
+class Words:
+    """Accepts some exact names, however many. A state is (first, end, length): a range of the sorted names that begin
+    with the same `length` letters."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = sorted(name for name in names if BIT.keys() >= set(name))
+        self.start = (0, len(self.names), 0)
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    def step(self, state: tuple[int, int, int], char: str) -> tuple[int, int, int] | None:
+        first, end, length = state
+        text = self.names[first][:length] + char
+        first = bisect_left(self.names, text, first, end)
+        end = bisect_left(self.names, text + "\x7f", first, end)
+        return (first, end, length + 1) if first < end else None
+
+    def accepts(self, state: tuple[int, int, int]) -> bool:
+        return state[0] < state[1] and len(self.names[state[0]]) == state[2]
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        used = set().union(*self.names)
+        return tuple(index + 1 if char in used else 0 for index, char in enumerate(ALPHABET))
+
+
+class Union:
+    """Accepts what any part accepts. States are small integers, DEAD when no part goes on; `weight` of a state is how
+    much work a step from it is, the same on every machine."""
+
+    def __init__(self, names: frozenset[str], patterns: tuple[Automaton, ...]) -> None:
+        self.parts: tuple[Words | Automaton, ...] = ((Words(names),) if names else ()) + patterns
+        self.size = sum(part.size for part in self.parts)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._states: list[tuple[tuple[int, Hashable], ...]] = [()]
+        self._numbers: dict[tuple[tuple[int, Hashable], ...], int] = {(): DEAD}
+        self._steps: dict[tuple[int, str], int] = {}
+        self._weight = [0]
+        self._weights = 0
+        self.start = self._number(tuple((index, part.start) for index, part in enumerate(self.parts)))
+
+    def begin(self) -> int:
+        """The first state of a search; states of the search before are forgotten when they have become too many."""
+        if self._weights > 200_000 or len(self._steps) > 200_000:
+            self._forget()
+        return self.start
+
+    def step(self, state: int, char: str) -> int:
+        known = self._steps.get((state, char))
+        if known is None:
+            following = []
+            for index, inside in self._states[state]:
+                after = self.parts[index].step(inside, char)  # type: ignore[arg-type]  # a part's own state
+                if after:
+                    following.append((index, after))
+            known = self._steps[state, char] = self._number(tuple(following))
+        return known
+
+    def run(self, text: str, state: int) -> int:
+        """The state after reading `text`."""
+        for char in text:
+            if char not in BIT or not state:
+                return DEAD
+            state = self.step(state, char)
+        return state
+
+    def accepts(self, state: int) -> bool:
+        return any(self.parts[index].accepts(inside) for index, inside in self._states[state])  # type: ignore[arg-type]
+
+    def weight(self, state: int) -> int:
+        return self._weight[state]
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        return merged([part.kinds for part in self.parts])
+
+    def _number(self, state: tuple[tuple[int, Hashable], ...]) -> int:
+        known = self._numbers.get(state)
+        if known is None:
+            known = self._numbers[state] = len(self._states)
+            self._states.append(state)
+            weight = sum(inside.bit_count() if isinstance(inside, int) else 1 for _, inside in state)
+            self._weight.append(weight)
+            self._weights += weight
+        return known
+
+
+def merged(kinds: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Kinds of letters that none of several machines tells apart."""
+    known: dict[tuple[int, ...], int] = {}
+    return tuple(known.setdefault(each, len(known)) for each in zip(*kinds, strict=True)) or (0,) * len(ALPHABET)
+
+
+def letters(kinds: tuple[int, ...]) -> list[str]:
+    """One letter of each kind, in alphabet order."""
+    first = dict(zip(reversed(kinds), reversed(ALPHABET), strict=True))
+    return sorted(first.values(), key=ALPHABET.index)
+
+
+@lru_cache(maxsize=1024)
 def literal(text: str) -> Automaton:
-    """The automaton of exactly this name."""
-    return _chain([(_bit(char, text), False) for char in text])
+    """The automaton of exactly this name. Raises BadSelector."""
+    return Automaton(tree.cat(tree.char(_bit(char, text)) for char in text))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def glob(text: str) -> Automaton:
     """`*` is any text (also none), `?` one character, everything else itself. Raises BadSelector."""
-    return _chain([(ANY, char == "*") if char in "*?" else (_bit(char, text), False) for char in text])
+    if len(text) > MAX_SIZE:
+        raise BadSelector(f"the glob has {len(text)} characters; a topic's name has at most 249")
+    star = tree.rep(tree.char(ANY), 0, -1)
+    parts = []
+    for index, char in enumerate(text):
+        if char != "*":
+            parts.append(tree.char(ANY if char == "?" else _bit(char, text)))
+        elif text[index - 1 : index] != "*":
+            parts.append(star)
+    return Automaton(tree.cat(parts))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def regex(text: str) -> Automaton:
-    """Full match. Raises BadSelector for anything that is not a regular language, or not well formed."""
-    parser = _Regex(text)
-    automaton = parser.automaton
-    first, last = parser.alternatives()
-    if parser.position < len(text):
-        raise parser.error("`)` without its `(`")
-    automaton.start, automaton.accept = automaton.closure({first}), last
-    return automaton
-
-
-def union(parts: tuple[Automaton, ...]) -> Automaton:
-    """Accepts what any part accepts; nothing when there is none."""
-    whole = Automaton()
-    whole.accept = whole.state()
-    starts: set[int] = set()
-    for part in parts:
-        offset = len(whole.edges)
-        for edges, empty in zip(part.edges, part.empty, strict=True):
-            whole.edges.append([(mask, to + offset) for mask, to in edges])
-            whole.empty.append([to + offset for to in empty])
-        whole.empty[part.accept + offset].append(whole.accept)
-        starts |= {state + offset for state in part.start}
-    whole.start = whole.closure(starts)
-    return whole
-
-
-def letters(masks: set[int]) -> list[str]:
-    """One character for each class of characters that no mask tells apart, in alphabet order."""
-    ordered, seen, chosen = sorted(masks), set(), []
-    for char in ALPHABET:
-        signature = tuple(bool(mask & BIT[char]) for mask in ordered)
-        if signature not in seen:
-            seen.add(signature)
-            chosen.append(char)
-    return chosen
+    """Full match. Raises BadSelector for anything that is not a regular language, not well formed or too large."""
+    return Automaton(tree.parse(text))
 
 
 def _bit(char: str, text: str) -> int:
     if char not in BIT:
         raise BadSelector(
-            f"`{char}` in `{text}` cannot be part of a topic name (letters, digits, `.`, `_`, `-`)"
+            f"`{shown(char)}` in `{shown(text)}` cannot be part of a topic name (letters, digits, `.`, `_`, `-`)"
             + ("; in a glob only `*` and `?` are special" if char in "[]{}" else "")
         )
     return BIT[char]
 
 
-def _chain(parts: list[tuple[int, bool]]) -> Automaton:
-    automaton = Automaton()
-    here = first = automaton.state()
-    for mask, loop in parts:
-        if loop:
-            automaton.edges[here].append((mask, here))
-        else:
-            following = automaton.state()
-            automaton.edges[here].append((mask, following))
-            here = following
-    automaton.start, automaton.accept = frozenset({first}), here
-    return automaton
+def _positions(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
-class _Regex:
-    """Recursive descent; each method builds its part and returns (first state, last state)."""
+class _Build:
+    """masks: position -> the letters it reads. follow: position -> the positions that may come next. last: where the
+    language ends. Position 0 stands before the first letter."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-        self.automaton = Automaton()
+    def __init__(self, pattern: Part) -> None:
+        self.masks = [0]
+        self.follow = [0]
+        first, last, empty = self._part(pattern)
+        self._link(START, first)
+        self.last = last | (START if empty else 0)
 
-    def error(self, what: str) -> BadSelector:
-        return BadSelector(f"regex `{self.text}`, character {self.position + 1}: {what}")
+    def _part(self, part: Part) -> tuple[int, int, bool]:
+        """(positions it can begin with, positions it can end with, whether it can be empty)."""
+        if part.kind == "char":
+            self.masks.append(part.mask)
+            self.follow.append(0)
+            here = _ONE[len(self.masks) - 1]
+            return here, here, False
+        if part.kind == "alt":
+            return self._either(part)
+        return self._repeated(part) if part.kind == "rep" else self._sequence(part)
 
-    def alternatives(self) -> tuple[int, int]:
-        first, last = self.automaton.state(), self.automaton.state()
-        while True:
-            begin, end = self._sequence()
-            self.automaton.empty[first].append(begin)
-            self.automaton.empty[end].append(last)
-            if self._peek() != "|":
-                return first, last
-            self.position += 1
+    def _either(self, part: Part) -> tuple[int, int, bool]:
+        first, last, empty = 0, 0, False
+        for each in part.parts:
+            begins, ends, nothing = self._part(each)
+            first, last, empty = first | begins, last | ends, empty or nothing
+        return first, last, empty
 
-    def _peek(self) -> str:
-        return self.text[self.position : self.position + 1]
+    def _sequence(self, part: Part) -> tuple[int, int, bool]:
+        first, last, empty = 0, 0, True
+        for each in part.parts:
+            begins, ends, nothing = self._part(each)
+            self._link(last, begins)
+            first |= begins if empty else 0
+            last = ends | (last if nothing else 0)
+            empty = empty and nothing
+        return first, last, empty
 
-    def _sequence(self) -> tuple[int, int]:
-        first = here = self.automaton.state()
-        while (char := self._peek()) and char not in "|)":
-            if (char == "^" and self.position == 0) or (char == "$" and self.position == len(self.text) - 1):
-                self.position += 1  # a full match is anchored anyway
-                continue
-            here = self._repeated(here)
-        return first, here
+    def _repeated(self, part: Part) -> tuple[int, int, bool]:
+        """Copies in a row; each may be the last once there are enough. Copies that can be empty count as not there."""
+        first, last, empty = begins, ends, _ = self._part(part.parts[0])
+        low = 0 if empty else part.low
+        last = ends if low <= 1 else 0
+        for number in range(2, max(part.low, part.high, 1) + 1):
+            before = ends
+            begins, ends, _ = self._part(part.parts[0])
+            self._link(before, begins)
+            last |= ends if number >= low else 0
+        if part.high == -1:
+            self._link(ends, begins)
+        return first, last, low == 0
 
-    def _repeated(self, here: int) -> int:
-        begin_text = self.position
-        low, high = 1, 1
-        self._skip_atom()
-        end_text = self.position
-        char = self._peek()
-        if char and char in "*+?":
-            low, high = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}[char]
-            self.position += 1
-        elif char == "{":
-            low, high = self._bounds()
-        if self._peek() and self._peek() in "?+*" and end_text != self.position:
-            if self._peek() != "?":
-                raise self.error("two repetitions in a row; use a group")
-            self.position += 1  # lazy: the same language
-        after = self.position
-        for number in range(max(low, high, 1)):
-            if number == 0 and high == 0:
-                break
-            begin, end = self._atom(begin_text)
-            self.automaton.empty[here].append(begin)
-            following = self.automaton.state()
-            self.automaton.empty[end].append(following)
-            if number >= low:
-                self.automaton.empty[here].append(following)
-            if high == -1 and number == max(low, 1) - 1:
-                self.automaton.empty[end].append(begin)
-            here = following
-        self.position = after
-        return here
-
-    def _skip_atom(self) -> None:
-        spare, self.automaton = self.automaton, Automaton()
-        try:
-            self._atom(self.position)
-        finally:
-            self.automaton = spare
-
-    def _bounds(self) -> tuple[int, int]:
-        close = self.text.find("}", self.position)
-        inside = self.text[self.position + 1 : close] if close > 0 else ""
-        low, comma, high = inside.partition(",")
-        if not low.isdecimal() or (high and not high.isdecimal()):
-            raise self.error("`{` begins a repetition: write `{2}`, `{2,}` or `{2,5}`")
-        bounds = int(low), (int(high) if high else -1) if comma else int(low)
-        if max(bounds) > MAX_REPEAT or (bounds[1] != -1 and bounds[0] > bounds[1]):
-            raise self.error(f"repetition out of range (at most {MAX_REPEAT})")
-        self.position = close + 1
-        return bounds
-
-    def _atom(self, position: int) -> tuple[int, int]:
-        self.position = position
-        char = self._peek()
-        if char == "(":
-            return self._group()
-        if char in "*+?{":
-            raise self.error(f"`{char}` repeats nothing")
-        if char in "^$":
-            raise self.error(f"`{char}` in the middle; a regex here always matches the whole name")
-        self.position += 1
-        if char == ".":
-            mask = ANY
-        elif char == "[":
-            mask = self._class()
-        elif char == "\\":
-            mask = self._escape()
-        else:
-            mask = BIT.get(char, 0)
-        first, last = self.automaton.state(), self.automaton.state()
-        self.automaton.edges[first].append((mask, last))
-        return first, last
-
-    def _group(self) -> tuple[int, int]:
-        self.position += 1
-        if self._peek() == "?":
-            if self.text.startswith("?:", self.position):
-                self.position += 2
-            else:
-                raise self.error("look-around, flags and named groups are not part of the language; use `(?:…)`")
-        first, last = self.alternatives()
-        if self._peek() != ")":
-            raise self.error("`(` is never closed")
-        self.position += 1
-        return first, last
-
-    def _escape(self) -> int:
-        char = self._peek()
-        self.position += 1
-        if char.lower() in CLASSES and char:
-            return CLASSES[char] if char.islower() else ANY & ~CLASSES[char.lower()]
-        if not char or char.isalnum():
-            self.position -= 1
-            raise self.error(f"`\\{char}` is not part of the language (no back-references, no assertions)")
-        return BIT.get(char, 0)
-
-    def _class(self) -> int:
-        negated = self._peek() == "^"
-        self.position += negated
-        mask, first = 0, True
-        while first or self._peek() != "]":
-            first = False
-            begin = self._peek()
-            if not begin:
-                raise self.error("`[` is never closed")
-            self.position += 1
-            if begin == "\\":
-                mask |= self._escape()
-                continue
-            if self._peek() == "-" and self.text[self.position + 1 : self.position + 2] not in ("]", ""):
-                end = self.text[self.position + 1]
-                if end == "\\" or end < begin:
-                    raise self.error(f"bad range `{begin}-{end}`")
-                self.position += 2
-                mask |= sum(bit for char, bit in BIT.items() if begin <= char <= end)
-            else:
-                mask |= BIT.get(begin, 0)
-        self.position += 1
-        return ANY & ~mask if negated else mask
+    def _link(self, ends: int, begins: int) -> None:
+        for position in _positions(ends):
+            self.follow[position] = self.follow[position] | begins if self.follow[position] else begins

@@ -7,16 +7,23 @@ what a line says must not depend on a line elsewhere.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import yaml
 
 from topology.finding import Label, Problem, Span
+from topology.quoting import shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 200_000
+MAX_PROBLEMS = 1_000
+# what YAML 1.2 (5.1) allows in a file; the rest can only be written as an escape
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# libyaml reads YAML 1.1, where these three end a line as well; str.splitlines knows more, which YAML does not
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -30,18 +37,24 @@ class Node:
     plain: bool = False
     items: list[Node] = field(default_factory=list)
     entries: list[tuple[Node, Node]] = field(default_factory=list)
-    key: Node | None = None
 
     @property
     def what(self) -> str:
         if self.kind != "scalar":
             return "a list" if self.kind == "list" else "a mapping"
-        return f"`{self.text}`" if self.text else "nothing"
+        return f"`{shown(self.text)}`" if self.text else "nothing"
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines as the spans count them: what frames a finding must split the text like this."""
+    return _BREAK.split(text)
 
 
 def parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
     """The first document's tree (None when it has none, or does not parse) and what is wrong with the YAML."""
     problems: list[Problem] = []
+    if (bad := _UNPRINTABLE.search(text)) is not None:
+        return None, [_unprintable(bad, file)]
     builder = _Builder(file, problems)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -55,13 +68,21 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
     return builder.root, problems
 
 
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping whose end was not seen yet; of a mapping, `below` holds keys and values in turn."""
+
+    node: Node
+    below: list[Node]
+
+
 class _Builder:
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file = file
         self.problems = problems
         self.root: Node | None = None
         self.broken = False
-        self.stack: list[Node] = []
+        self.stack: list[_Open] = []
         self.nodes = 0
         self.documents = 0
 
@@ -73,24 +94,24 @@ class _Builder:
                 self._refuse(event, "a second document in one file", "keep one topology a file")
                 return False
         elif isinstance(event, yaml.AliasEvent):
-            self._refuse(event, f"alias `*{event.anchor}`", "write the value out, or use `defaults:`")
-            self._add(Node("scalar", self._span(event), text="", plain=True))
+            self._refuse(event, f"alias `*{shown(str(event.anchor))}`", "write the value out, or use `defaults:`")
+            self._add(Node("scalar", self._span(event), "", True))
         elif isinstance(event, yaml.ScalarEvent):
             self._features(event)
-            self._add(Node("scalar", self._span(event), text=event.value, plain=bool(event.implicit[0])))
+            self._add(Node("scalar", self._span(event), event.value, bool(event.implicit[0])))
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._features(event)
             node = Node("map" if isinstance(event, yaml.MappingStartEvent) else "list", self._span(event))
             self._add(node)
-            self.stack.append(node)
+            self.stack.append(_Open(node, []))
             if len(self.stack) > MAX_DEPTH:
                 return self._too_much(event, f"nesting deeper than {MAX_DEPTH} levels")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            node = self.stack.pop()
-            end: Any = event.end_mark
-            node.span = Span(self.file, node.span.line, node.span.column, end.line + 1, end.column + 1)
+            self._close(self.stack.pop(), event.end_mark)
         if self.nodes > MAX_NODES:
             return self._too_much(event, f"more than {MAX_NODES} values in one file")
+        if len(self.problems) > MAX_PROBLEMS:
+            return self._too_much(event, f"more than {MAX_PROBLEMS} problems up to here", "mend those above first")
         return True
 
     def _add(self, node: Node) -> None:
@@ -98,29 +119,32 @@ class _Builder:
         if not self.stack:
             self.root = node
             return
-        parent = self.stack[-1]
-        if parent.kind == "list":
-            parent.items.append(node)
-        elif parent.key is None:
-            parent.key = node
+        self.stack[-1].below.append(node)
+
+    def _close(self, whole: _Open, end: Any) -> None:
+        node, below = whole.node, whole.below
+        node.span = Span(self.file, node.span.line, node.span.column, end.line + 1, end.column + 1)
+        if node.kind == "list":
+            node.items = below
         else:
-            parent.entries.append((parent.key, node))
-            parent.key = None
+            node.entries = list(zip(below[::2], below[1::2], strict=True))
 
     def _features(self, event: Any) -> None:
         if event.anchor:
-            self._refuse(event, f"anchor `&{event.anchor}`", "write the value out where it is needed")
+            self._refuse(event, f"anchor `&{shown(event.anchor)}`", "write the value out where it is needed")
         if event.tag and event.tag != "!":
-            self._refuse(event, f"tag `{event.tag}`", "leave the tag out")
+            self._refuse(event, f"tag `{shown(event.tag)}`", "leave the tag out")
 
     def _refuse(self, event: Any, what: str, help_: str) -> None:
         self.problems.append(
             Problem("SYN014", f"{what} is not part of the language", (Label(self._span(event)),), help=help_)
         )
 
-    def _too_much(self, event: Any, what: str) -> bool:
+    def _too_much(self, event: Any, what: str, help_: str = "split the file") -> bool:
         self.broken = True
-        self.problems.append(Problem("SYN001", what, (Label(self._span(event)),), help="split the file"))
+        mark = event.start_mark
+        span = Span(self.file, mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2)
+        self.problems.append(Problem("SYN001", what, (Label(span),), help=help_))
         return False
 
     def _span(self, event: Any) -> Span:
@@ -128,10 +152,21 @@ class _Builder:
         return Span(self.file, start.line + 1, start.column + 1, end.line + 1, end.column + 1)
 
 
+def _unprintable(bad: re.Match[str], file: str) -> Problem:
+    before = lines_of(bad.string[: bad.start()])
+    line, column = len(before), len(before[-1]) + 1
+    return Problem(
+        "SYN001",
+        f"the character {shown(bad[0])} cannot stand in a YAML file",
+        (Label(Span(file, line, column, line, column + 1)),),
+        help="delete it (an editor may hide it); inside double quotes an escape such as `\\e` can stand for it",
+    )
+
+
 def _syntax(error: yaml.YAMLError, file: str, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    what = str(getattr(error, "problem", None) or "") or str(error).splitlines()[0]
-    lines = text.splitlines() or [""]
+    what = shown(str(getattr(error, "problem", None) or "") or str(error).partition("\n")[0], 200)
+    lines = lines_of(text)
     line = min(mark.line + 1 if mark else 1, len(lines))
     column = min(mark.column + 1 if mark else 1, len(lines[line - 1]) + 1)
     help_ = ""

@@ -2,19 +2,26 @@
 
 A constraint is a selection seen through a rename: it holds for a birth name X when it selects `before + X + after`.
 Include, exclude and the internal names are all part of it, so the answer is exact; when the product grows beyond its
-bound the answer is "perhaps" and says so.
+bound the answer is "perhaps" and says so. Names end at 249 letters, so the search does too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from topology import automaton
-from topology.automaton import Automaton
-from topology.selectors import INTERNAL, MAX_PRODUCT, Selector, TopicSelection
+from topology.automaton import Union
+from topology.selectors import INTERNAL, Selector, TopicSelection
 
 Constraint = tuple[str, str, TopicSelection]
+MAX_NAME = 249
+# Units of work: about a microsecond each. The same question always costs the same.
+MAX_WORK = 100_000
+MAX_TOTAL = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +33,31 @@ class Common:
     certain: bool = True
 
 
-@lru_cache(maxsize=65_536)
+PERHAPS = Common(True, None, certain=False)
+
+
 def common(constraints: frozenset[Constraint]) -> Common:
-    """Breadth first over the product; the first hit is the shortest name, the same on every machine."""
-    ordered = sorted(constraints, key=lambda each: (each[0], each[1], str(each[2])))
-    sides: list[tuple[Automaton, Automaton, str]] = []
-    begin: list[frozenset[int]] = []
-    masks: set[int] = set()
-    for before, after, selection in ordered:
-        inside, outside = _included(selection.include), _excluded(selection.exclude)
-        sides.append((inside, outside, after))
-        begin += [inside.run(before, inside.start), outside.run(before, outside.start)]
-        masks |= inside.masks() | outside.masks()
-    chars = automaton.letters(masks)
-    todo: list[tuple[tuple[frozenset[int], ...], str]] = [(tuple(begin), "")]
-    seen = {tuple(begin)}
-    for states, text in todo:
-        if text and _accepts(sides, states):
-            return Common(True, text)
-        for char in chars:
-            following = tuple(
-                side.step(state, char)
-                for side, state in zip((half for side in sides for half in side[:2]), states, strict=True)
-            )
-            if all(following[::2]) and following not in seen:
-                if len(seen) >= MAX_PRODUCT:
-                    return Common(True, None, certain=False)
-                seen.add(following)
-                todo.append((following, text + char))
-    return Common(False)
+    """The shortest name, the same on every machine."""
+    purse = _PURSE.get()
+    if purse is None:
+        return _alone(constraints)
+    known = purse.known.get(constraints)
+    if known is None:
+        known, work = _search(constraints, min(MAX_WORK, purse.left))
+        purse.left -= work
+        purse.known[constraints] = known
+    return known
+
+
+@contextmanager
+def bounded(work: int = MAX_TOTAL) -> Iterator[None]:
+    """All questions inside cost `work` together; when it is used up, every further answer is "perhaps". For one file:
+    the order of its questions is the same wherever it is asked, and so are the answers."""
+    token = _PURSE.set(_Purse(work))
+    try:
+        yield
+    finally:
+        _PURSE.reset(token)
 
 
 def holds(constraints: frozenset[Constraint], name: str) -> bool:
@@ -62,20 +65,69 @@ def holds(constraints: frozenset[Constraint], name: str) -> bool:
     return all(selection.selects(f"{before}{name}{after}") for before, after, selection in constraints)
 
 
-def _accepts(sides: list[tuple[Automaton, Automaton, str]], states: tuple[frozenset[int], ...]) -> bool:
-    return all(
-        inside.accepts(inside.run(after, states[2 * index]))
-        and not outside.accepts(outside.run(after, states[2 * index + 1]))
-        for index, (inside, outside, after) in enumerate(sides)
-    )
+@dataclass(slots=True)
+class _Purse:
+    left: int
+    known: dict[frozenset[Constraint], Common] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=4096)
-def _included(selectors: tuple[Selector, ...]) -> Automaton:
-    return automaton.union(tuple(selector.automaton() for selector in selectors))
+_PURSE: ContextVar[_Purse | None] = ContextVar("work on overlaps", default=None)
 
 
-@lru_cache(maxsize=4096)
-def _excluded(selectors: tuple[Selector, ...]) -> Automaton:
-    internal = tuple(automaton.glob(pattern) for pattern in INTERNAL)
-    return automaton.union((*internal, *(selector.automaton() for selector in selectors)))
+@lru_cache(maxsize=65_536)
+def _alone(constraints: frozenset[Constraint]) -> Common:
+    return _search(constraints, MAX_WORK)[0]
+
+
+def _search(constraints: frozenset[Constraint], allowed: int) -> tuple[Common, int]:
+    """Breadth first over the product, and the work that it was; the first hit is the shortest name."""
+    ordered = list(constraints)
+    halves = [half for _, _, each in ordered for half in (_included(each.include), _excluded(each.exclude))]
+    afters = [after for _, after, _ in ordered]
+    work = sum(10 + half.size // 20 for half in halves)
+    if work > allowed:
+        return PERHAPS, work
+    starts = {half: half.begin() for half in halves}
+    befores = [before for before, _, _ in ordered for _ in range(2)]
+    begin = [half.run(before, starts[half]) for half, before in zip(halves, befores, strict=True)]
+    if not all(begin[::2]):
+        return Common(False), work
+    chars = automaton.letters(automaton.merged([half.kinds for half in halves]))
+    todo: list[tuple[tuple[int, ...], str]] = [(tuple(begin), "")]
+    seen = {tuple(begin)}
+    for states, text in todo:
+        if text and _accepts(halves, afters, states):
+            return Common(True, text), work
+        if len(text) == MAX_NAME:
+            continue
+        work += len(chars) + sum(half.weight(state) for half, state in zip(halves, states, strict=True))
+        if work > allowed:
+            return PERHAPS, work
+        for char in chars:
+            following = tuple([half.step(state, char) for half, state in zip(halves, states, strict=True)])
+            if following not in seen and all(following[::2]):
+                seen.add(following)
+                todo.append((following, text + char))
+    return Common(False), work
+
+
+def _accepts(halves: list[Union], afters: list[str], states: tuple[int, ...]) -> bool:
+    for index, after in enumerate(afters):
+        inside, outside = halves[2 * index], halves[2 * index + 1]
+        if not inside.accepts(inside.run(after, states[2 * index])):
+            return False
+        if outside.accepts(outside.run(after, states[2 * index + 1])):
+            return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _included(selectors: tuple[Selector, ...]) -> Union:
+    names = frozenset(selector.text for selector in selectors if selector.kind == "literal")
+    return Union(names, tuple(selector.automaton() for selector in selectors if selector.kind != "literal"))
+
+
+@lru_cache(maxsize=1024)
+def _excluded(selectors: tuple[Selector, ...]) -> Union:
+    internal = tuple(Selector("glob", pattern) for pattern in INTERNAL)
+    return _included((*internal, *selectors))

@@ -13,7 +13,8 @@ from topology import quantities
 from topology.finding import Label, Problem, Span
 from topology.model import Value, mapping
 from topology.nearest import nearest
-from topology.nodes import Node
+from topology.nodes import MAX_PROBLEMS, Node
+from topology.quoting import shown
 
 AMBIGUOUS = re.compile(
     r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
@@ -22,18 +23,35 @@ NUMERIC = re.compile(
     r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
 )
+# places where people put a secret by mistake, and texts that look like one: user:password@host, PEM
+_SECRET_PLACE = re.compile(r"(?i)security|credential|passw|secret|token|jaas|api_?key|private")
+_SECRET_TEXT = re.compile(r"[^\s/@]:[^\s/@]+@|://[^\s/@]+@|-----BEGIN|(?i:password|passwd|secret|token)\W{0,3}[:=]")
 NULL = {"", "~", "null", "Null", "NULL"}
 
 
 class Reader:
-    """Collects problems while shapes read."""
+    """Collects problems while shapes read. After MAX_PROBLEMS it is `full`: it says so once and keeps no more.
+    `said` counts them all."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.said = 0
+
+    def full(self) -> bool:
+        """Whether another problem would not be kept; it is counted then, and needs no message."""
+        full = self.said > MAX_PROBLEMS
+        self.said += full
+        return full
 
     def say(
         self, code: str, message: str, span: Span, path: str, *, help_: str = "", more: tuple[Label, ...] = ()
     ) -> None:
+        if self.full():
+            return
+        if self.said == MAX_PROBLEMS:
+            code, message, more = "SYN001", f"more than {MAX_PROBLEMS} problems up to here", ()
+            help_ = "mend those above first; what follows is not listed"
+        self.said += 1
         self.problems.append(Problem(code, message, (Label(span), *more), path=path, help=help_))
 
 
@@ -51,7 +69,8 @@ class Shape(ABC):
         """The same shape as JSON Schema; named shapes are put into `defs` and referred to."""
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
-        reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)
+        if not reader.full():
+            reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +102,10 @@ class Scalar(Shape):
         if node.plain and (AMBIGUOUS.fullmatch(node.text) or (self.quoted and NUMERIC.fullmatch(node.text))):
             reader.say(
                 "SYN004",
-                f"`{path}: {node.text}` is read differently by different YAML readers",
+                f"`{path}: {_text(node, path)}` is read differently by different YAML readers",
                 node.span,
                 path,
-                help_=f'expected {self.expected}; if the text is meant, put it in quotes: "{node.text}"',
+                help_=f'expected {self.expected}; if the text is meant, put it in quotes: "{_text(node, path)}"',
             )
             return None
         said = self.old.get(node.text, node.text)
@@ -96,7 +115,7 @@ class Scalar(Shape):
         try:
             return Value(node.span, self.convert(said))
         except quantities.MissingUnit as error:
-            reader.say("SYN005", f"`{path}: {node.text}` {error}", node.span, path)
+            reader.say("SYN005", f"`{path}: {_text(node, path)}` {error}", node.span, path)
         except ValueError as error:
             reader.say("SYN011", f"`{path}` is {_what(node, path)}; {error}", node.span, path)
         return None
@@ -140,8 +159,8 @@ class MapOf(Shape):
             try:
                 self.name(key.text)
             except ValueError as error:
-                reader.say("SYN011", f"`{path}.{key.text}`: {error}", key.span, path)
-            value = self.value.read(each, f"{path}.{key.text}", reader)
+                reader.say("SYN011", f"`{_below(path, key)}`: {error}", key.span, path)
+            value = self.value.read(each, _below(path, key), reader)
             if value is not None:
                 fields[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
         return mapping(node.span, fields)
@@ -179,12 +198,14 @@ class Record(Shape):
         return mapping(node.span, found)
 
     def _unknown(self, key: Node, path: str, reader: Reader) -> None:
+        if reader.full():
+            return
         near = nearest(key.text, self.fields)
         reader.say(
             "SYN003",
-            f"unknown key `{key.text}`" + (f" in `{path}`" if path else ""),
+            f"unknown key `{shown(key.text)}`" + (f" in `{path}`" if path else ""),
             key.span,
-            f"{path}.{key.text}" if path else key.text,
+            _below(path, key),
             help_=(f"did you mean `{near}`? " if near else "") + f"known here: {', '.join(sorted(self.fields))}",
         )
 
@@ -241,9 +262,9 @@ class Converted(Shape):
     code: str = "SYN011"
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
-        count = len(reader.problems)
+        count = reader.said
         value = self.inner.read(node, path, reader)
-        if value is None or len(reader.problems) > count:
+        if value is None or reader.said > count:
             return None
         try:
             return Value(value.span, self.convert(value), value.fields, value.items)
@@ -281,10 +302,23 @@ def _described(key: Key, defs: dict[str, Any]) -> dict[str, Any]:
     return {"description": text, **key.shape.schema(defs)}
 
 
+def _below(path: str, key: Node) -> str:
+    """The path of a value; a key that no file should have stays readable in it."""
+    name = shown(key.text)
+    return f"{path}.{name}" if path else name
+
+
 def _what(node: Node, path: str) -> str:
     """What was found; the text itself is never repeated where a secret may have been put by mistake."""
-    secret = node.kind == "scalar" and node.text and ("security" in path or "credentials" in path)
-    return "a text that may be a secret (not shown)" if secret else node.what
+    return "a text that may be a secret (not shown)" if _secret(node, path) else node.what
+
+
+def _text(node: Node, path: str) -> str:
+    return "…" if _secret(node, path) else shown(node.text)
+
+
+def _secret(node: Node, path: str) -> bool:
+    return node.kind == "scalar" and bool(node.text and (_SECRET_PLACE.search(path) or _SECRET_TEXT.search(node.text)))
 
 
 def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[Node, Node]]:
@@ -298,12 +332,18 @@ def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[N
         if key.kind != "scalar":
             reader.say("SYN011", f"a key in `{path}` is {key.what}; expected a name", key.span, path)
         elif key.plain and (AMBIGUOUS.fullmatch(key.text) or key.text in NULL):
-            message = f"key `{key.text}` is read differently by different YAML readers"
-            reader.say("SYN004", message, key.span, path, help_=f'put it in quotes: "{key.text}"')
+            message = f"key `{shown(key.text)}` is read differently by different YAML readers"
+            reader.say("SYN004", message, key.span, path, help_=f'put it in quotes: "{shown(key.text)}"')
         elif key.text in first:
             more = (Label(first[key.text].span, "first here"),)
-            below = f"{path}.{key.text}" if path else key.text
-            reader.say("SYN002", f"key `{key.text}` twice", key.span, below, help_="keep one of them", more=more)
+            reader.say(
+                "SYN002",
+                f"key `{shown(key.text)}` twice",
+                key.span,
+                _below(path, key),
+                help_="keep one of them",
+                more=more,
+            )
         else:
             first[key.text] = key
             kept.append((key, value))

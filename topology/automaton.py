@@ -19,6 +19,7 @@ CLASSES = {
     "w": ANY & ~BIT["."] & ~BIT["-"],
     "s": 0,
 }
+_STRIPPED = str.maketrans("", "", ALPHABET)
 MAX_REPEAT = 250
 MAX_STATES = 5_000
 
@@ -76,6 +77,11 @@ class Automaton:
     def masks(self) -> set[int]:
         """The character sets it distinguishes."""
         return {mask for edges in self.edges for mask, _ in edges}
+
+
+def is_name(text: str) -> bool:
+    """Whether it has only characters of the alphabet."""
+    return not text.translate(_STRIPPED)
 
 
 @lru_cache(maxsize=4096)

@@ -17,9 +17,11 @@ be 0. The run succeeds only when everything is proven; `summary.json` lies where
 
 def verify(file: TopologyFile) -> DAG:
     flows = [str(flow.id) for flow in file.plan.flows]
+    every = min((flow.verify_every_ms for flow in file.plan.flows if flow.verify_every_ms), default=None)
     with DAG(
         dag_id=f"verify__{file.name}",
-        schedule=None,
+        schedule=None if every is None else timedelta(milliseconds=every),
+        catchup=False,
         max_active_runs=1,
         render_template_as_native_obj=True,
         default_args={"retry_delay": timedelta(seconds=10)},

@@ -62,7 +62,8 @@ def _replicas(flow: PlanFlow, topic: Topic, target: Administration) -> int:
 
 
 def _configs(flow: PlanFlow, configs: Mapping[str, str]) -> dict[str, str]:
-    if flow.sync_configs == "never":
-        return {}
+    """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets."""
     left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
-    return {key: value for key, value in configs.items() if key not in left_out}
+    only = set(flow.sync_configs_include) or set(configs)
+    taken = {} if flow.sync_configs == "never" else {key: configs[key] for key in configs if key in only - left_out}
+    return taken | dict(flow.configs_set)

@@ -19,6 +19,7 @@ from topology.regex import ALPHABET, ANY, BIT, MAX_SIZE, Part
 _ONE = tuple(1 << position for position in range(MAX_SIZE + 1))  # shared: most states are followed by one other
 START = 1
 DEAD = 0
+_STRIPPED = str.maketrans("", "", ALPHABET)
 
 
 class Automaton:
@@ -185,6 +186,11 @@ def letters(kinds: tuple[int, ...]) -> list[str]:
     """One letter of each kind, in alphabet order."""
     first = dict(zip(reversed(kinds), reversed(ALPHABET), strict=True))
     return sorted(first.values(), key=ALPHABET.index)
+
+
+def is_name(text: str) -> bool:
+    """Whether it has only characters of the alphabet."""
+    return not text.translate(_STRIPPED)
 
 
 @lru_cache(maxsize=1024)

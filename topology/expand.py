@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from topology.finding import Label, Problem, Span
 from topology.language.flow import SETTINGS
 from topology.model import Value, mapping
 
+MAX_FLOWS = 20_000
 ATOMIC = {"naming"}  # a policy and its parameters belong together
 
 
@@ -34,7 +35,11 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
     problems: list[Problem] = []
     defaults = root.at("defaults")
     drafts: dict[str, Draft] = {}
-    for draft in _pattern_flows(root, problems):
+    for draft in islice(_pattern_flows(root, problems), MAX_FLOWS + 1):
+        if len(drafts) == MAX_FLOWS:
+            message = f"`{draft.path}` makes more than {MAX_FLOWS} flows"
+            problems.append(Problem("GRF219", message, (Label(draft.declared),), draft.path, help="split the topology"))
+            break
         settings = merge(defaults, draft.settings)
         drafts[draft.id] = replace(draft, settings=settings)
     listed: dict[str, Draft] = {}

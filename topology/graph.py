@@ -1,18 +1,13 @@
-"""What travels where: records and names followed over (cluster, topic symbol) nodes until nothing new appears.
+"""What travels where: names and records followed over (cluster, topic symbol) nodes until nothing new appears.
 
 Two things travel and stop differently. *Names*: a flow creates every topic that it selects, whatever guard drops the
-records, so a rename on a loop grows names for ever. *Records*: a guarded flow skips what has been at its target, and
-`forward: local` skips what another flow brought. A guard sees the path that guarded flows kept; an unguarded flow
-forgets all but its own source.
-
-In a topology without duplicates every birth arrives at most once at each name, so following it costs what it reaches;
-a branch that arrives twice is reported and not followed, so meshes do not explode either.
+records, so a rename on a loop grows names for ever (`names.py`). *Records*: a guarded flow skips what has been at its
+target, and `forward: local` skips what another flow brought (`delivery.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +19,7 @@ if TYPE_CHECKING:
 
 Node = tuple[str, Symbol]
 MAX_HOPS = 64
-MAX_ARRIVALS = 50_000
+MAX_NODES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +27,14 @@ class Route:
     """The nodes passed and the flows taken between them: one more node than flows."""
 
     nodes: tuple[Node, ...]
-    flows: tuple[Flow, ...]
+    flows: tuple[Flow, ...] = ()
 
     def __str__(self) -> str:
         return " -> ".join(f"{cluster}/{symbol}" for cluster, symbol in self.nodes)
+
+    @property
+    def birth(self) -> Node:
+        return self.nodes[0]
 
     @property
     def end(self) -> Node:
@@ -62,20 +61,34 @@ class Route:
         start = next(index for index, (cluster, _) in enumerate(self.nodes) if cluster == self.end[0])
         return Route(self.nodes[start:], self.flows[start:])
 
+    def rotated(self) -> Route:
+        """A loop, begun at its smallest name: the same loop is then always told the same way."""
+        around = self.nodes[:-1]
+        start = min(range(len(around)), key=lambda index: (around[index][0], str(around[index][1])))
+        nodes = (*around[start:], *around[:start])
+        return Route((*nodes, nodes[0]), (*self.flows[start:], *self.flows[:start]))
+
 
 @dataclass(slots=True)
 class TopicGraph:
-    """What was found. `cycles`: records return under their name for ever. `returns`: they would, but for the guard.
-    `growth`: names come back longer. `twice`: pairs of routes that deliver one record at one name. `writers`: for each
-    cluster, what each flow writes there. `complete` is False when a bound stopped the search."""
+    """What was found.
 
-    arrivals: dict[Node, Node | None] = field(default_factory=dict)
-    edges: set[tuple[Node, Node, str]] = field(default_factory=set)
+    cycles: records return under their name for ever. returns: they would, but for the guard. growth: names come back
+    longer. twice: pairs of routes that deliver one record at one name. stopped: routes that end before a flow which
+    selects the topic but takes only local records, with that flow. writers: for each cluster, what each flow writes
+    there. deliveries: for each birth, the routes that arrive (the birth itself is not among them). complete is False
+    when a bound stopped the search: then nothing is proven.
+    """
+
+    edges: dict[tuple[Node, Node, str], Flow] = field(default_factory=dict)
+    nodes: dict[Node, None] = field(default_factory=dict)
     cycles: list[Route] = field(default_factory=list)
     returns: list[Route] = field(default_factory=list)
     growth: list[Route] = field(default_factory=list)
     twice: list[tuple[Route, Route]] = field(default_factory=list)
+    stopped: list[tuple[Route, Flow]] = field(default_factory=list)
     writers: dict[str, dict[tuple[str, Symbol], Flow]] = field(default_factory=dict)
+    deliveries: dict[Node, list[Route]] = field(default_factory=dict)
     complete: bool = True
 
     def digraph(self) -> networkx.MultiDiGraph[Any]:
@@ -93,121 +106,85 @@ class TopicGraph:
             "no_unbounded_copy": not self.cycles,
             "no_name_growth": not self.growth,
             "no_duplicate_delivery": not self.twice,
-            "topic_nodes": len({(cluster, str(symbol)) for cluster, symbol in self.arrivals}),
+            "topic_nodes": len({(cluster, str(symbol)) for cluster, symbol in self.nodes}),
             "guarded_loops": sorted({" ".join(sorted(set(route.loop().ids))) for route in self.returns}),
             "complete": self.complete,
         }
 
 
+class Lanes:
+    """Flows by the cluster they leave, those with equal topics and naming in one lane: what a lane carries of a symbol
+    is decided once for all of its flows."""
+
+    def __init__(self, topology: Topology) -> None:
+        lanes: dict[str, dict[Any, list[Flow]]] = {}
+        for flow in topology.flows:
+            if flow.source != flow.target:
+                lanes.setdefault(flow.source, {}).setdefault((flow.plan.topics, flow.plan.naming), []).append(flow)
+        self._lanes: Mapping[str, tuple[tuple[Flow, ...], ...]] = {
+            cluster: tuple(map(tuple, found.values())) for cluster, found in lanes.items()
+        }
+        self._carried: dict[tuple[str, Symbol], tuple[tuple[Symbol, tuple[Flow, ...]], ...]] = {}
+
+    def births(self) -> Iterator[Node]:
+        """What flows can take at their sources, each once."""
+        found: dict[Node, None] = {}
+        for cluster, lanes in self._lanes.items():
+            for flows in lanes:
+                for symbol in births(flows[0].plan):
+                    found[cluster, symbol] = None
+        return iter(found)
+
+    def out_of(self, node: Node) -> tuple[tuple[Symbol, tuple[Flow, ...]], ...]:
+        """What leaves a node: each arriving symbol with the flows that bring it."""
+        known = self._carried.get(node)
+        if known is None:
+            cluster, symbol = node
+            known = tuple(
+                (arriving, flows)
+                for flows in self._lanes.get(cluster, ())
+                for arriving in carried(flows[0].plan, symbol)
+            )
+            self._carried[node] = known
+        return known
+
+
 def build(topology: Topology) -> TopicGraph:
     """Follow every birth. The order of the file changes nothing."""
-    graph = TopicGraph()
-    leaving: dict[str, list[Flow]] = {}
-    for flow in topology.flows:
-        if flow.source != flow.target:
-            leaving.setdefault(flow.source, []).append(flow)
-    loops = _loops(topology)
-    begun: set[Node] = set()
-    for flow in topology.flows:
-        for symbol in births(flow.plan) if flow.source != flow.target else ():
-            birth = (flow.source, symbol)
-            if birth not in begun:
-                begun.add(birth)
-                grows = _names(graph, leaving, birth)
-                if not grows:
-                    _records(graph, leaving, birth, loops)
+    from topology.delivery import follow_records
+    from topology.names import follow_names
+
+    graph, lanes = TopicGraph(), Lanes(topology)
+    begun = list(lanes.births())
+    follow_names(graph, lanes, begun)
+    follow_records(graph, lanes, begun, loops_of(topology))
     graph.cycles.sort(key=lambda route: route.key)
     graph.returns.sort(key=lambda route: route.key)
     graph.growth.sort(key=lambda route: route.key)
     graph.twice.sort(key=lambda pair: (pair[0].key, pair[1].key))
+    graph.stopped.sort(key=lambda pair: (pair[0].key, pair[1].id))
     return graph
 
 
-def _loops(topology: Topology) -> frozenset[str]:
+def loops_of(topology: Topology) -> frozenset[str]:
     """Clusters on some loop of flows: only there can a record come back (strongly connected components)."""
-    pairs = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
-    waiting = {flow.target: 0 for flow in topology.flows} | {flow.source: 0 for flow in topology.flows}
-    for _, target in pairs:
-        waiting[target] += 1
+    leaving: dict[str, set[str]] = {}
+    waiting: dict[str, int] = {}
+    for flow in topology.flows:
+        if flow.source != flow.target and flow.target not in leaving.setdefault(flow.source, set()):
+            leaving[flow.source].add(flow.target)
+            waiting.setdefault(flow.source, 0)
+            waiting[flow.target] = waiting.get(flow.target, 0) + 1
     ready = [alias for alias, count in waiting.items() if count == 0]
     for alias in ready:
-        for source, target in pairs:
-            if source == alias:
-                waiting[target] -= 1
-                if waiting[target] == 0:
-                    ready.append(target)
+        for target in leaving.get(alias, ()):
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
     if len(ready) == len(waiting):
         return frozenset()  # acyclic: networkx stays unloaded, which halves the time of a small lint
     import networkx
 
     graph: networkx.DiGraph[str] = networkx.DiGraph()
-    graph.add_edges_from(sorted(pairs))  # not DiGraph(pairs): that constructor imports pandas where it is installed
+    graph.add_edges_from(sorted((source, target) for source, targets in leaving.items() for target in targets))
     return frozenset(alias for part in networkx.strongly_connected_components(graph) if len(part) > 1 for alias in part)
-
-
-def _names(graph: TopicGraph, leaving: dict[str, list[Flow]], birth: Node) -> bool:
-    """Follow a name over every flow that selects it; whether it grows."""
-    todo = deque([Route((birth,), ())])
-    graph.arrivals.setdefault(birth, None)
-    seen = {birth}
-    while todo:
-        route = todo.popleft()
-        for flow, symbol in _steps(leaving, route):
-            node = (flow.target, symbol)
-            graph.edges.add((route.end, node, flow.id))
-            graph.arrivals.setdefault(node, route.end)
-            graph.writers.setdefault(flow.target, {})[flow.id, symbol] = flow
-            following = route.then(flow, symbol)
-            if any(cluster == flow.target and symbol.grew_from(older) for cluster, older in route.nodes):
-                graph.growth.append(following)
-                return True
-            if node not in seen and len(following.flows) < MAX_HOPS:
-                seen.add(node)
-                todo.append(following)
-            if len(seen) > MAX_ARRIVALS:
-                graph.complete = False
-                return False
-    return False
-
-
-def _records(graph: TopicGraph, leaving: dict[str, list[Flow]], birth: Node, loops: frozenset[str]) -> None:
-    """Follow one birth's records, guard and forward applied; note returns and second arrivals."""
-    todo: deque[tuple[Route, frozenset[str]]] = deque([(Route((birth,), ()), frozenset({birth[0]}))])
-    arrived: dict[str, list[Route]] = {}
-    count = 0
-    while todo:
-        route, memory = todo.popleft()
-        for flow, symbol in _steps(leaving, route):
-            if route.flows and flow.plan.forward == "local":
-                continue
-            following = route.then(flow, symbol)
-            back = flow.target in loops and any(
-                cluster == flow.target and symbol.meets(older) for cluster, older in route.nodes
-            )
-            guarded = flow.plan.guard == "producer_id"
-            if guarded and flow.target in memory:
-                if back:
-                    graph.returns.append(following)
-                continue
-            if back:
-                graph.cycles.append(following)
-                continue
-            twin = next((one for one in arrived.get(flow.target, ()) if one.end[1].meets(symbol)), None)
-            if twin is not None:
-                if not (flow.duplicates_allowed and twin.flows[-1].duplicates_allowed):
-                    graph.twice.append((twin, following))
-                continue
-            arrived.setdefault(flow.target, []).append(following)
-            count += 1
-            if len(following.flows) >= MAX_HOPS or count > MAX_ARRIVALS:
-                graph.complete = False
-                continue
-            todo.append((following, (memory | {flow.target}) if guarded else frozenset({flow.source, flow.target})))
-
-
-def _steps(leaving: dict[str, list[Flow]], route: Route) -> Iterator[tuple[Flow, Symbol]]:
-    """Flows out of the route's end, in the order of their ids, with what each carries."""
-    cluster, symbol = route.end
-    for flow in leaving.get(cluster, ()):
-        for arriving in carried(flow.plan, symbol):
-            yield flow, arriving

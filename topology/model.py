@@ -67,9 +67,9 @@ def mapping(span: Span, fields: Mapping[str, Value], key: Span | None = None) ->
     return Value(span, fields=MappingProxyType(dict(fields)), key=key)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """A flow after expansion. `settings` is the merged tree; each value's span is its origin. `declared` is where the
+    """A flow after expansion; each is itself, whatever it says. `settings` is the merged tree; each value's span is its origin. `declared` is where the
     flow itself is said (its line in `flows:`, or the pattern's), `path` like `flows[2]` or `pattern.chain`."""
 
     plan: PlanFlow

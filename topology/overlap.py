@@ -17,6 +17,8 @@ from topology import automaton
 from topology.automaton import Union
 from topology.selectors import INTERNAL, Selector, TopicSelection
 
+MAX_PAIRS = 10_000
+MAX_EXAMPLES = 20
 Constraint = tuple[str, str, TopicSelection]
 MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
@@ -58,6 +60,66 @@ def bounded(work: int = MAX_TOTAL) -> Iterator[None]:
         yield
     finally:
         _PURSE.reset(token)
+
+
+def shares(constraints: frozenset[Constraint]) -> Common:
+    """Like `common`, without promising the shortest name: most answers come from the fixed beginnings of patterns and
+    from a few names that the patterns themselves suggest, in microseconds instead of milliseconds."""
+    known = _SHARES.get(constraints)
+    if known is None:
+        if len(_SHARES) > 500_000:
+            _SHARES.clear()
+        known = _SHARES[constraints] = _quick(constraints) or common(constraints)
+    return known
+
+
+_SHARES: dict[frozenset[Constraint], Common] = {}
+
+
+def fixed(constraints: frozenset[Constraint]) -> tuple[str, ...]:
+    """Beginnings, one of which every birth name of the constraints has; sorted. Empty when no name can satisfy them."""
+    whole: tuple[str, ...] | None = None
+    for before, after, selection in constraints:
+        found = {inner for text in selection.prefixes if (inner := _behind(before, text, after)) is not None}
+        if whole is None:
+            whole = _outermost(found)
+        elif len(whole) * len(found) <= MAX_PAIRS:
+            pairs = ((one, two) for one in whole for two in found)
+            whole = _outermost({max(one, two, key=len) for one, two in pairs if one[: len(two)] == two[: len(one)]})
+    return whole or ()
+
+
+def _quick(constraints: frozenset[Constraint]) -> Common | None:
+    """The answer where it is plain to see, else None."""
+    if not fixed(constraints):
+        return Common(False)
+    candidates = set()
+    for before, after, selection in constraints:
+        for text in selection.examples[:MAX_EXAMPLES]:
+            if text.startswith(before) and text.endswith(after) and len(text) > len(before) + len(after):
+                candidates.add(text[len(before) : len(text) - len(after)])
+    for text in sorted(candidates, key=lambda each: (len(each), each)):
+        if holds(constraints, text):
+            return Common(True, text)
+    return None
+
+
+def _behind(before: str, text: str, after: str) -> str | None:
+    """What a name X begins with when `before + X + after` begins with `text`; None when it cannot."""
+    if not text.startswith(before):
+        return "" if before.startswith(text) else None
+    inner = text[len(before) :]
+    ends = (end for end in range(len(inner)) if after.startswith(inner[end:]))
+    return inner[: next(ends, len(inner))]
+
+
+def _outermost(texts: set[str]) -> tuple[str, ...]:
+    """Without those that begin with another one."""
+    kept: list[str] = []
+    for text in sorted(texts):
+        if not kept or not text.startswith(kept[-1]):
+            kept.append(text)
+    return tuple(kept)
 
 
 def holds(constraints: frozenset[Constraint], name: str) -> bool:

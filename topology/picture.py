@@ -39,7 +39,7 @@ def draw(topology: Topology, form: str, level: str) -> str:
     edges.sort(key=lambda edge: (edge.source, edge.target, edge.flow))
     drawn = {"text": _text, "mermaid": _mermaid, "dot": _dot}[form](edges)
     if form == "text" and graph.cycles:
-        drawn += f"\n\nloop: {graph.cycles[0].loop()}"
+        drawn += f"\n\nloop: {graph.cycles[0].loop().rotated()}"
     return drawn
 
 

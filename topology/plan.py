@@ -113,7 +113,8 @@ class PlanCluster:
 class PlanFlow:
     """One route. quota is bytes a second, None without a bound; workers is how many the fleet should have for it.
 
-    sync_configs_exclude holds topic config keys that are never carried over.
+    sync_configs_include and _exclude hold topic config keys (no include: all); configs_set is what created topics get
+    in any case. verify_every_ms is how often Airflow proves the flow, None when only asked.
     """
 
     id: str
@@ -132,7 +133,10 @@ class PlanFlow:
     start: Literal["earliest", "latest"] = "earliest"
     replication_factor: int | None = None
     sync_configs: Mode = "once"
+    sync_configs_include: tuple[str, ...] = ()
     sync_configs_exclude: tuple[str, ...] = ()
+    configs_set: tuple[tuple[str, str], ...] = ()
+    verify_every_ms: int | None = None
     merge: bool = False
 
     def selects(self, topic: str) -> bool:
@@ -166,7 +170,10 @@ class PlanFlow:
             "start": self.start,
             "replication_factor": self.replication_factor,
             "sync_configs": self.sync_configs,
+            "sync_configs_include": list(self.sync_configs_include),
             "sync_configs_exclude": list(self.sync_configs_exclude),
+            "configs_set": dict(self.configs_set),
+            "verify_every_ms": self.verify_every_ms,
             "merge": self.merge,
         }
 
@@ -178,7 +185,9 @@ class PlanFlow:
             | {
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),
+                "sync_configs_include": tuple(value.get("sync_configs_include", ())),
                 "sync_configs_exclude": tuple(value["sync_configs_exclude"]),
+                "configs_set": tuple(sorted(value.get("configs_set", {}).items())),
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topology import naming
-from topology.expand import Draft, expand
+from topology.expand import Draft, expand, merge
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
 from topology.naming import Naming
@@ -59,6 +59,24 @@ def resolve(root: Value, file: str) -> tuple[Topology, list[Problem]]:
     return topology, problems
 
 
+def selection_of(settings: Value, defaults: Value | None) -> TopicSelection | None:
+    """What a section's `topics` select, `defaults` under it; None when it includes nothing."""
+    merged = merge(defaults, settings)
+    return _selection(merged) if merged.list("topics", "include") else None
+
+
+def _selection(settings: Value) -> TopicSelection:
+    return TopicSelection(
+        include=tuple(sorted(set(settings.texts("topics", "include")))),
+        exclude=tuple(sorted(set(settings.texts("topics", "exclude")))),
+        allow_internal=settings.get("topics", "allow_internal", default=False),
+    )
+
+
+def _fields(value: Value | None) -> Iterable[tuple[str, Value]]:
+    return () if value is None else value.fields.items()
+
+
 def _cluster(alias: str, value: Value) -> PlanCluster:
     security = value.at("security")
     return PlanCluster(
@@ -84,11 +102,7 @@ def _plan_flow(draft: Draft) -> PlanFlow:
         id=draft.id,
         source=draft.source,
         target=draft.target,
-        topics=TopicSelection(
-            include=tuple(sorted(set(settings.texts("topics", "include")))),
-            exclude=tuple(sorted(set(settings.texts("topics", "exclude")))),
-            allow_internal=settings.get("topics", "allow_internal", default=False),
-        ),
+        topics=_selection(settings),
         naming=_naming(draft),
         guard=settings.get("provenance", "guard", default="producer_id"),
         forward=settings.get("provenance", "forward", default="all"),
@@ -101,7 +115,10 @@ def _plan_flow(draft: Draft) -> PlanFlow:
         start=settings.get("delivery", "start", default="earliest"),
         replication_factor=settings.get("replication_factor"),
         sync_configs=settings.get("sync", "configs", "mode", default="once"),
+        sync_configs_include=_sorted(settings.texts("sync", "configs", "include")),
         sync_configs_exclude=_sorted(settings.texts("sync", "configs", "exclude")) or CONFIGS_EXCLUDE,
+        configs_set=tuple(sorted((key, value.data) for key, value in _fields(settings.at("sync", "configs", "set")))),
+        verify_every_ms=settings.get("verify", "every"),
         merge=settings.get("merge", "allowed", default=False),
     )
 

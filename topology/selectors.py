@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -35,7 +36,25 @@ class Selector:
         return build(self.text)
 
     def matches(self, topic: str) -> bool:
-        return topic == self.text if self.kind == "literal" else self.automaton().matches(topic)
+        if self.kind == "literal":
+            return topic == self.text
+        if self.kind == "glob" and "?" not in self.text:
+            return _glob_matches(self.text, topic)
+        return self.automaton().matches(topic)
+
+    @property
+    def prefix(self) -> str:
+        """What every name that it matches begins with."""
+        if self.kind == "literal":
+            return self.text
+        return _fixed_beginning(self.kind, self.text)
+
+    @property
+    def example(self) -> str:
+        """A name that it probably matches: try it, do not trust it."""
+        if self.kind == "regex":
+            return self.text.replace("\\", "").replace(".*", "").replace(".+", "a")
+        return self.text.replace("*", "").replace("?", "a")
 
     def __str__(self) -> str:
         return self.text
@@ -71,6 +90,16 @@ class TopicSelection:
         return not any(selector.matches(topic) for selector in self.exclude)
 
     @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Every selected name begins with one of these."""
+        return _prefixes(self.include)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Names that it may select: try them."""
+        return tuple(example for each in self.include for example in (each.example, f"{each.example}a"))
+
+    @property
     def literals(self) -> tuple[str, ...] | None:
         """The selected names when the selection is a finite list of literals, else None."""
         if any(selector.kind != "literal" for selector in self.include):
@@ -93,7 +122,46 @@ class TopicSelection:
         )
 
 
-@lru_cache(maxsize=65_536)
+_INTERNAL_NAMES = frozenset(text for text in INTERNAL if "*" not in text)
+_INTERNAL_BEGIN = tuple(text[:-1] for text in INTERNAL if text.endswith("*"))
+_INTERNAL_END = tuple(text[1:] for text in INTERNAL if text.startswith("*"))
+
+
 def is_internal(topic: str) -> bool:
     """Whether the name belongs to Kafka, Connect, a registry, Streams, MirrorMaker or Watershed itself."""
-    return any(automaton.glob(pattern).matches(topic) for pattern in INTERNAL)
+    return topic in _INTERNAL_NAMES or topic.startswith(_INTERNAL_BEGIN) or topic.endswith(_INTERNAL_END)
+
+
+def _glob_matches(text: str, topic: str) -> bool:
+    """`*` only: each piece is looked for from the left, which never has to be taken back."""
+    first, *pieces = text.split("*")
+    if not pieces:
+        return topic == text
+    if not topic.startswith(first) or not automaton.is_name(topic):
+        return False
+    position, last = len(first), pieces.pop()
+    for piece in pieces:
+        position = topic.find(piece, position) + len(piece)
+        if position < len(piece):
+            return False
+    return len(topic) - len(last) >= position and topic.endswith(last)
+
+
+@lru_cache(maxsize=65_536)
+def _prefixes(include: tuple[Selector, ...]) -> tuple[str, ...]:
+    return tuple(sorted({each.prefix for each in include}))
+
+
+@lru_cache(maxsize=65_536)
+def _fixed_beginning(kind: str, text: str) -> str:
+    """Of a glob, up to its first wildcard; of a regex, up to the first character that is not plainly itself."""
+    if kind == "glob":
+        return re.split(r"[*?]", text, maxsplit=1)[0]
+    if "|" in text:
+        return ""
+    match = re.match(r"\^?((?:[A-Za-z0-9_-]|\\[.\-_])*)", text)
+    assert match is not None, "matches the empty text too"
+    plain, rest = match[1], text[match.end() :]
+    if rest[:1] in ("*", "+", "?", "{") and plain:
+        plain = plain[:-2] if plain[-2:-1] == "\\" else plain[:-1]
+    return plain.replace("\\", "")

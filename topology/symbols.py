@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from topology.overlap import Constraint, common, holds
+from topology.overlap import Constraint, fixed, holds, shares
 from topology.plan import PlanFlow, Selector, TopicSelection
 
 
@@ -26,7 +26,18 @@ class Symbol:
 
     @property
     def certain(self) -> bool:
-        return self.birth is not None or common(self.constraints).certain
+        return self.birth is not None or shares(self.constraints).certain
+
+    @property
+    def prefixes(self) -> frozenset[str]:
+        """Every name here begins with one of these."""
+        if self.now is not None:
+            return frozenset({self.now})
+        return frozenset(self.before + prefix for prefix in fixed(self.constraints))
+
+    def holds_birth(self, name: str) -> bool:
+        """Whether this symbol carries the topic that was born as `name`."""
+        return self.birth == name if self.birth is not None else holds(self.constraints, name)
 
     def grew_from(self, other: Symbol) -> bool:
         """Whether this name is the other one with something around it."""
@@ -43,7 +54,7 @@ class Symbol:
         if other.birth is not None:
             return other.meets(self)
         same = (self.before, self.after) == (other.before, other.after)
-        return same and common(self.constraints | other.constraints).found
+        return same and shares(self.constraints | other.constraints).found
 
     def collides(self, other: Symbol) -> bool:
         """For two symbols of any birth places: whether some name is called the same here."""
@@ -60,7 +71,7 @@ class Symbol:
             return False
         if not (after.endswith(self.after) and after.endswith(other.after)):
             return False
-        return common(self._inside(before, after) | other._inside(before, after)).found
+        return shares(self._inside(before, after) | other._inside(before, after)).found
 
     def _inside(self, before: str, after: str) -> frozenset[Constraint]:
         """The constraints on what stands between a longer `before` and `after`."""
@@ -75,15 +86,19 @@ class Symbol:
 
 def births(flow: PlanFlow) -> Iterator[Symbol]:
     """What a flow can take at its source, one symbol a selector."""
-    literals = [each for each in flow.topics.include if each.kind == "literal"]
-    for selector in literals:
-        if flow.selects(selector.text):
+    return carried_through(flow.topics)
+
+
+def carried_through(topics: TopicSelection) -> Iterator[Symbol]:
+    """What a selection can take, one symbol a selector."""
+    for selector in topics.include:
+        if selector.kind == "literal" and topics.selects(selector.text):
             yield Symbol(selector.text, birth=selector.text, now=selector.text)
-    for selector in flow.topics.include:
+    for selector in topics.include:
         if selector.kind != "literal":
-            selection = _patterns(flow.topics, (selector,))
+            selection = _patterns(topics, (selector,))
             constraints: frozenset[Constraint] = frozenset({("", "", selection)})
-            if common(constraints).found:
+            if shares(constraints).found:
                 yield Symbol(selector.text, constraints=constraints)
 
 
@@ -102,7 +117,7 @@ def carried(flow: PlanFlow, symbol: Symbol) -> Iterator[Symbol]:
     if patterns:
         constraint = (symbol.before, symbol.after, _patterns(flow.topics, patterns, dict(flow.naming.map)))
         constraints = symbol.constraints | {constraint}
-        if common(constraints).found:
+        if shares(constraints).found:
             before, after = flow.naming.before + symbol.before, symbol.after + flow.naming.after
             yield replace(symbol, constraints=constraints, before=before, after=after)
 

@@ -35,10 +35,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.graph import Route
 from topology.rule import Context, Rule
 
 
 def check(context: Context) -> Iterator[Problem]:
+    message = "records circulate for ever: they return under the same name and no guard stops them"
+    for route, problem in loops(context, "GRF201", message):
+        if all(flow.plan.guard == "none" for flow in route.flows):
+            yield problem
+
+
+def loops(context: Context, code: str, message: str) -> Iterator[tuple[Route, Problem]]:
+    """One witness for every set of flows that forms a cycle, the shortest first."""
     seen: set[frozenset[str]] = set()
     for route in context.graph.cycles if context.graph else ():
         loop = route.loop()
@@ -47,23 +56,23 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         seen.add(flows)
         open_flows = sorted({flow.id for flow in loop.flows if flow.plan.guard == "none"})
-        yield Problem(
-            "GRF201",
-            "records circulate for ever: they return under the same name and no guard stops them",
-            tuple(
-                dict.fromkeys(
-                    Label(flow.declared, f"{flow.id} copies `{here[1]}`")
-                    for here, flow in sorted(
-                        zip(loop.nodes[:-1], loop.flows, strict=True), key=lambda each: (each[1].declared, each[1].id)
-                    )
-                )
+        labels = {
+            Label(flow.declared, f"{flow.id} copies `{here[1]}`")
+            for here, flow in zip(loop.nodes[:-1], loop.flows, strict=True)
+        }
+        yield (
+            loop,
+            Problem(
+                code,
+                message,
+                tuple(sorted(labels)),
+                path=loop.flows[0].path,
+                ids=tuple(sorted(flows)),
+                notes=(f"cycle: {loop.rotated()}",),
+                help=f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
+                "or rename with `naming: {policy: prefix}` and select the originals only",
+                confidence="certain" if route.end[1].certain else "possible",
             ),
-            path=loop.flows[0].path,
-            ids=tuple(sorted(flows)),
-            notes=(f"cycle: {loop}",),
-            help=f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
-            "or rename with `naming: {policy: prefix}` and select the originals only",
-            confidence="certain" if route.end[1].certain else "possible",
         )
 
 

@@ -31,45 +31,34 @@ Source: apache/kafka docs/ops.html: MirrorMaker 2 renames exactly to avoid it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
+from topology.collisions import collisions
 from topology.finding import Label, Problem
 from topology.graph import TopicGraph
-from topology.model import Flow
 from topology.rule import Context, Rule
-from topology.symbols import Symbol
 
 
 def check(context: Context) -> Iterator[Problem]:
     graph = context.graph
     if graph is None:
         return
-    told = {frozenset((one.flows[-1].id, two.flows[-1].id)) for one, two in graph.twice}
+    told = {frozenset((*one.ids[-1:], *two.ids[-1:])) for one, two in graph.twice}
     yield from _two_flows(graph, told)
     yield from _flow_and_producers(graph)
 
 
 def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem]:
-    for cluster, written in sorted(graph.writers.items()):
-        by_flow: dict[str, tuple[Flow, list[Symbol]]] = {}
-        for (flow_id, symbol), flow in written.items():
-            by_flow.setdefault(flow_id, (flow, []))[1].append(symbol)
-        for one, two in combinations(sorted(by_flow), 2):
-            (first, firsts), (second, seconds) = by_flow[one], by_flow[two]
-            if frozenset((one, two)) in told or (first.merge_allowed and second.merge_allowed):
-                continue
-            shared = sorted(
-                {str(a) for a in firsts for b in seconds if a.collides(b)}, key=lambda name: (len(name), name)
+    for each in collisions(graph.writers):
+        first, second = each.first, each.second
+        if frozenset((first.id, second.id)) not in told:
+            yield Problem(
+                "GRF204",
+                f"{first.id} and {second.id} both write `{each.cluster}/{each.name}`",
+                tuple(sorted({Label(first.declared, first.id), Label(second.declared, second.id)})),
+                path=first.path,
+                ids=(first.id, second.id),
+                help="rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
             )
-            if shared:
-                yield Problem(
-                    "GRF204",
-                    f"{one} and {two} both write `{cluster}/{shared[0]}`",
-                    tuple(sorted({Label(first.declared, one), Label(second.declared, two)})),
-                    path=first.path,
-                    ids=(one, two),
-                    help="rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
-                )
 
 
 def _flow_and_producers(graph: TopicGraph) -> Iterator[Problem]:

@@ -40,32 +40,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.graph import Route
 from topology.rule import Context, Rule
 
 
 def check(context: Context) -> Iterator[Problem]:
+    for one, two in pairs(context):
+        if not is_mesh(context, two) and not on_one_route(one, two):
+            cluster, symbol = one.end
+            born, name = one.birth
+            running = one.running and two.running
+            yield Problem(
+                "GRF205",
+                f"records of `{born}/{name}` arrive twice in `{cluster}/{symbol}`",
+                tuple(sorted({Label(flow.declared, flow.id) for flow in (*one.flows, *two.flows)})),
+                path=two.flows[-1].path,
+                ids=tuple(sorted({*one.ids, *two.ids})),
+                notes=(f"one way:   {one}" if one.flows else f"one:       born there, {one}", f"the other: {two}"),
+                help="remove one of the ways, or set `provenance: {forward: local}` where records should end"
+                if running
+                else "one of the ways is paused; never run both",
+                severity="error" if running else "warning",
+                confidence="certain" if one.end[1].certain and symbol.certain else "possible",
+            )
+
+
+def pairs(context: Context) -> Iterator[tuple[Route, Route]]:
+    """Two routes of one birth to one name, once for each pair of last flows; not what a cycle makes anyway."""
+    graph = context.graph
+    if graph is None:
+        return
+    cycling = {flow for route in graph.cycles for flow in route.loop().ids}
     seen: set[tuple[str, frozenset[str]]] = set()
-    for one, two in context.graph.twice if context.graph else ():
-        cluster, symbol = one.end
-        last = frozenset((one.flows[-1].id, two.flows[-1].id))
-        if (cluster, last) in seen:
-            continue
-        seen.add((cluster, last))
-        born, name = one.nodes[0]
-        running = one.running and two.running
-        yield Problem(
-            "GRF205",
-            f"records of `{born}/{name}` arrive twice in `{cluster}/{symbol}`",
-            tuple(sorted({Label(flow.declared, flow.id) for flow in (*one.flows, *two.flows)})),
-            path=two.flows[-1].path,
-            ids=tuple(sorted({*one.ids, *two.ids})),
-            notes=(f"one way:   {one}", f"the other: {two}"),
-            help="remove one of the ways, or set `provenance: {forward: local}` where records should end"
-            if running
-            else "one of the ways is paused; never run both",
-            severity="error" if running else "warning",
-            confidence="certain" if one.end[1].certain and symbol.certain else "possible",
-        )
+    for one, two in graph.twice:
+        key = (one.end[0], frozenset((*one.ids[-1:], *two.ids[-1:])))
+        if key not in seen and not cycling & {*one.ids, *two.ids}:
+            seen.add(key)
+            yield one, two
+
+
+def on_one_route(one: Route, two: Route) -> bool:
+    """Whether both are a single hop between the same clusters: then GRF214 says it."""
+    return len(one.flows) == len(two.flows) == 1 and one.flows[0].source == two.flows[0].source
+
+
+def is_mesh(context: Context, route: Route) -> bool:
+    """Whether the clusters of a longer way all send to each other: then GRF206 knows better what to do."""
+    clusters = {cluster for cluster, _ in route.nodes}
+    assert context.topology is not None, "there is a graph"
+    ways = {(flow.source, flow.target) for flow in context.topology.flows}
+    return len(clusters) > 2 and all((one, two) in ways for one in clusters for two in clusters if one != two)
 
 
 RULE = Rule("GRF205", "diamond-double-delivery", "error", __doc__, check, ignorable=False)

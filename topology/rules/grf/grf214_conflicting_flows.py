@@ -1,6 +1,7 @@
-"""GRF214 conflicting-flows: two flows with one id.
+"""GRF214 conflicting-flows: two flows with one id, or two on one route that copy the same topics to the same names.
 
-Why: one of two processes that fight over one id silently loses.
+Why: one of two processes that fight over one id silently loses; two flows with ids of their own write every record
+twice.
 
 Bad:
 
@@ -26,6 +27,28 @@ Good:
 Source: strimzi/proposals#178 ("last one wins"); apache/kafka docs/ops.html, Preventing Configuration Conflicts
 """
 
-from topology.rule import Rule, said_by_loader
+from __future__ import annotations
 
-RULE = Rule("GRF214", "conflicting-flows", "error", __doc__, said_by_loader("GRF214"))
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.grf.grf205_diamond_double_delivery import on_one_route, pairs
+
+
+def check(context: Context) -> Iterator[Problem]:
+    yield from context.problems("GRF214")
+    for one, two in pairs(context):
+        if on_one_route(one, two):
+            first, second = sorted((one.flows[0], two.flows[0]), key=lambda flow: flow.id)
+            yield Problem(
+                "GRF214",
+                f"{first.id} and {second.id} both copy `{one.birth[1]}` from {first.source} to {first.target}",
+                tuple(sorted({Label(first.declared, first.id), Label(second.declared, second.id)})),
+                path=second.path,
+                ids=(first.id, second.id),
+                help="let them select different topics (`exclude` in one of them), or make one flow of both",
+            )
+
+
+RULE = Rule("GRF214", "conflicting-flows", "error", __doc__, check)

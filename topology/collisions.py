@@ -1,0 +1,81 @@
+"""Two flows that write one topic. Found by name prefixes first, so that a cluster with a thousand incoming flows costs
+about a thousand looks, not half a million."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from topology.model import Flow
+from topology.symbols import Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """first and second both write `name` in `cluster`; first.id < second.id."""
+
+    cluster: str
+    name: str
+    first: Flow
+    second: Flow
+
+
+def collisions(writers: Mapping[str, Mapping[tuple[str, Symbol], Flow]]) -> Iterator[Collision]:
+    """For each pair of flows the shortest shared name, clusters and flows in order. Of many flows that write the very
+    same topics only pairs with the first of them are told. Pairs that both allow a merge are left out."""
+    for cluster, written in sorted(writers.items()):
+        by_symbol: dict[Symbol, list[Flow]] = {}
+        for (_, symbol), flow in written.items():
+            by_symbol.setdefault(symbol, []).append(flow)
+        found: dict[tuple[str, str], Collision] = {}
+        for one, two in _candidates(by_symbol):
+            if one is two:
+                pairs = _within(by_symbol[one])
+            elif all(flow.merge_allowed for flow in (*by_symbol[one], *by_symbol[two])) or not one.collides(two):
+                continue
+            else:
+                pairs = _between(by_symbol[one], by_symbol[two])
+            name = min(str(one), str(two), key=lambda text: (len(text), text))
+            for first, second in pairs:
+                key = (first.id, second.id)
+                known = found.get(key)
+                if known is None or (len(name), name) < (len(known.name), known.name):
+                    found[key] = Collision(cluster, name, first, second)
+        yield from (found[key] for key in sorted(found))
+
+
+def _candidates(by_symbol: Mapping[Symbol, list[Flow]]) -> Iterator[tuple[Symbol, Symbol]]:
+    """Pairs of symbols whose names can begin alike, each pair once, and each symbol that several flows write."""
+    by_prefix: dict[str, list[Symbol]] = {}
+    for symbol, flows in by_symbol.items():
+        if len(flows) > 1:
+            yield symbol, symbol
+        for prefix in symbol.prefixes:
+            by_prefix.setdefault(prefix, []).append(symbol)
+    lengths = sorted({len(prefix) for prefix in by_prefix})
+    told: set[tuple[int, int]] = set()
+    for prefix, symbols in by_prefix.items():
+        for length in lengths:
+            if length > len(prefix):
+                break
+            for other in by_prefix.get(prefix[:length], ()):
+                for symbol in symbols:
+                    key = (min(id(symbol), id(other)), max(id(symbol), id(other)))
+                    if symbol is not other and key not in told:
+                        told.add(key)
+                        yield symbol, other
+
+
+def _within(flows: list[Flow]) -> Iterator[tuple[Flow, Flow]]:
+    ordered = sorted(flows, key=lambda flow: flow.id)
+    alone = [flow for flow in ordered if not flow.merge_allowed]
+    first = (alone or ordered)[0]
+    for flow in ordered:
+        if flow is not first and not (flow.merge_allowed and first.merge_allowed):
+            yield (first, flow) if first.id < flow.id else (flow, first)
+
+
+def _between(ones: list[Flow], twos: list[Flow]) -> Iterator[tuple[Flow, Flow]]:
+    for one, two in ((one, two) for one in ones[:50] for two in twos[:50]):
+        if one.id != two.id and not (one.merge_allowed and two.merge_allowed):
+            yield (one, two) if one.id < two.id else (two, one)

@@ -1,0 +1,60 @@
+"""GRF202 origin-guard-insufficient: a guard is on the loop, but an unguarded flow makes it forget where records were.
+
+Why: a guard reads the clusters that a record has been in from the producer id of its batch. A flow with `guard: none`
+writes with an id that names only its own two ends, so a guard further on does not recognise what comes round again.
+Knowing the birth place alone is not enough either: the loop need not pass it.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        provenance: {guard: none}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+      - source: c
+        target: d
+        topics: {include: [orders]}
+        provenance: {guard: none}
+      - source: d
+        target: a
+        topics: {include: [orders]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+      - source: c
+        target: d
+        topics: {include: [orders]}
+      - source: d
+        target: a
+        topics: {include: [orders]}
+        state: paused
+
+Source: RFC 8586 (append and check on every hop); own simulation of five guards on rings, hubs and meshes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.grf.grf201_identity_cycle import loops
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for route, problem in loops(context, "GRF202", "records circulate for ever although a flow on the loop is guarded"):
+        if any(flow.plan.guard == "producer_id" for flow in route.flows):
+            yield problem
+
+
+RULE = Rule("GRF202", "origin-guard-insufficient", "error", __doc__, check, ignorable=False)

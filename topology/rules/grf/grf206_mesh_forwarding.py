@@ -1,0 +1,60 @@
+"""GRF206 mesh-forwarding: three or more clusters all send to each other and forward what the others sent.
+
+Why: every record reaches a member directly and once more over each of the others, n - 1 copies in a mesh of n. The loop
+guard does not help: no cluster is passed twice. Only records born at a member may leave it.
+
+Bad:
+
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b, c]
+        topics: {include: [orders]}
+        provenance: {forward: all}
+        merge: {allowed: true}
+
+Good:
+
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b, c]
+        topics: {include: [orders]}
+        provenance: {forward: local}
+        merge: {allowed: true}
+
+Source: own simulation (a path guard in a mesh of three delivers two copies to two members)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.grf.grf205_diamond_double_delivery import is_mesh, pairs
+
+
+def check(context: Context) -> Iterator[Problem]:
+    told: set[frozenset[str]] = set()
+    for one, two in pairs(context):
+        members = frozenset(cluster for cluster, _ in two.nodes)
+        if members in told or not is_mesh(context, two):
+            continue
+        told.add(members)
+        born, name = one.birth
+        forwarding = sorted({flow for flow in two.flows[1:] if flow.plan.forward == "all"}, key=lambda flow: flow.id)
+        yield Problem(
+            "GRF206",
+            f"{', '.join(sorted(members))} all send to each other and forward: "
+            f"records of `{born}/{name}` arrive twice in {two.end[0]}",
+            tuple(sorted({Label(flow.declared, flow.id) for flow in (*one.flows, *two.flows)})),
+            path=two.flows[-1].path,
+            ids=tuple(sorted({*one.ids, *two.ids})),
+            notes=(f"one way:   {one}", f"the other: {two}"),
+            help=f"set `provenance: {{forward: local}}` (on {', '.join(flow.id for flow in forwarding)} and its like)",
+            severity="error" if one.running and two.running else "warning",
+        )
+
+
+RULE = Rule("GRF206", "mesh-forwarding", "error", __doc__, check)

@@ -1,0 +1,55 @@
+"""GRF209 mixed-guard-names: records pass flows that write their hops under different header names.
+
+Why: each header then shows a part of the way only, and none shows all of it.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        provenance: {header: hops}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+        provenance: {header: trail}
+
+Good:
+
+    defaults:
+      provenance: {header: hops}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+
+Source: own; every product that ships such a header has one fixed name for it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.grf.grf208_header_dropped import consecutive, header_of
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for one, two in consecutive(context):
+        first, second = header_of(one), header_of(two)
+        if first is not None and second is not None and first != second:
+            yield Problem(
+                "GRF209",
+                f"{one.id} writes hops into `{first}`, {two.id} into `{second}`",
+                tuple(Label(flow.settings.where("provenance", "header"), flow.id) for flow in (one, two)),
+                path=two.path,
+                ids=tuple(sorted((one.id, two.id))),
+                help="use one name, best under `defaults: {provenance: {header: …}}`",
+            )
+
+
+RULE = Rule("GRF209", "mixed-guard-names", "error", __doc__, check)

@@ -1,0 +1,64 @@
+"""GRF210 unreachable-standby: the active cluster holds records of a selected topic that never reach the standby.
+
+Why: it is found on the day of the disaster. Records that other flows bring to the active cluster count, too: a
+`forward: local` or a narrower selection on the way to the standby leaves them out.
+
+Bad:
+
+    pattern:
+      active_standby:
+        active: b
+        standby: c
+        topics: {include: [{glob: "orders.*"}]}
+        failback: {reverse: declared_paused}
+    flows:
+      - source: b
+        target: c
+        topics: {include: [{glob: "orders.*"}], exclude: [orders.returns]}
+
+Good:
+
+    pattern:
+      active_standby:
+        active: b
+        standby: c
+        topics: {include: [{glob: "orders.*"}], exclude: [orders.returns]}
+        failback: {reverse: declared_paused}
+
+Source: own; design of the graph proof ("every standby receives what its active holds")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None or context.graph is None:
+        return
+    from topology.starvation import starved
+
+    for each in starved(context.topology, context.graph):
+        pattern = context.topology.root.at("pattern", "active_standby")
+        assert pattern is not None, "only this pattern has a standby"
+        way = context.topology.flow(f"{each.active}-to-{each.standby}")
+        labels = [Label(pattern.key or pattern.span, f"promises `{each.topic}` to {each.standby}")]
+        if way is not None and way.declared != labels[0].span:
+            labels.append(Label(way.declared, f"{way.id} does not take all of it"))
+        shown = f", for example `{each.example}`" if each.example not in (None, each.topic) else ""
+        yield Problem(
+            "GRF210",
+            f"records of `{each.topic}` in {each.active} never reach the standby {each.standby}{shown}",
+            tuple(labels),
+            path="pattern.active_standby",
+            ids=(each.active, each.standby),
+            notes=(f"route: {each.route}",) if each.route.flows else (),
+            help="let the flow to the standby select them (and forward them, if a flow brought them), "
+            "or exclude them in the pattern",
+        )
+
+
+RULE = Rule("GRF210", "unreachable-standby", "error", __doc__, check)

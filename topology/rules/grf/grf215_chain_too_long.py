@@ -1,0 +1,59 @@
+"""GRF215 chain-too-long: records pass more hops than `max_hops`.
+
+Why: lag adds up hop by hop, every cluster on the way must keep records for the outage of the next hop, and names grow
+when each hop renames.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: ["k.a.example.internal:9092"]}
+      b: {bootstrap: ["k.b.example.internal:9092"]}
+      c: {bootstrap: ["k.c.example.internal:9092"]}
+      d: {bootstrap: ["k.d.example.internal:9092"]}
+      e: {bootstrap: ["k.e.example.internal:9092"]}
+    pattern:
+      chain:
+        path: [a, b, c, d, e]
+        topics: {include: [orders]}
+
+Good:
+
+    pattern:
+      chain:
+        path: [a, b, c, d]
+        topics: {include: [orders]}
+
+Source: own; three hops are vessel, shore, cloud, and one more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Option, Rule
+
+MAX_HOPS = Option("max_hops", "count", 3, "How many flows a record may pass one after the other.")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    bound = context.option(MAX_HOPS)
+    told: set[str] = set()
+    routes = [route for found in context.graph.deliveries.values() for route in found] if context.graph else []
+    for route in sorted((route for route in routes if len(route.flows) > bound), key=lambda route: route.key[1:]):
+        last = route.flows[-1]
+        if last.id not in told and not told & set(route.ids):
+            told.add(last.id)
+            born, name = route.birth
+            yield Problem(
+                "GRF215",
+                f"records of `{born}/{name}` pass {len(route.flows)} flows, at most {bound} are wanted",
+                tuple(sorted({Label(flow.declared, flow.id) for flow in route.flows})),
+                path=last.path,
+                ids=(last.id,),
+                notes=(f"route: {route}",),
+                help=f"let {last.target} read nearer to the birth place, or raise `max_hops` in topology.lint.yaml",
+            )
+
+
+RULE = Rule("GRF215", "chain-too-long", "warning", __doc__, check, options=(MAX_HOPS,))

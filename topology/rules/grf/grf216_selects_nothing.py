@@ -1,0 +1,53 @@
+"""GRF216 selects-nothing: a flow's include minus its exclude leaves no topic.
+
+Why: a typo in a pattern copies nothing and fails nowhere. The patterns themselves are compared first; with an inventory
+the source's real topics are, too.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders.*"}], exclude: [{glob: "*"}]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders.*"}], exclude: [{glob: "*.tmp"}]}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.symbols import births
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        where = Label(flow.settings.where("topics", "include"), flow.id)
+        seen = context.inventory.cluster(flow.source) if context.inventory is not None else None
+        if next(births(flow.plan), None) is None:
+            message = f"{flow.id} selects nothing: what it includes is excluded again, or internal"
+        elif seen is not None and not seen.topics.keys() & context.facts.names(flow.source, flow.plan.topics):
+            message = f"{flow.id} selects none of the {len(seen.topics)} topics that {flow.source} has"
+        else:
+            continue
+        yield Problem(
+            "GRF216",
+            message,
+            (where,),
+            path=f"{flow.path}.topics",
+            ids=(flow.id,),
+            help="compare `topics.include` and `exclude` (also those under `defaults:`) with the names; "
+            "internal topics have to be named literally, with `allow_internal: true`",
+        )
+
+
+RULE = Rule("GRF216", "selects-nothing", "warning", __doc__, check)

@@ -1,0 +1,70 @@
+"""GRF217 selects-remote-topics: a flow's pattern also takes topics that another flow brings to its source, renamed.
+
+Why: under prefix naming `.*` matches `a.orders` as well as `orders`, so copies travel on and are renamed once more.
+That is meant in a chain, and nowhere else.
+
+Bad:
+
+    defaults:
+      naming: {policy: prefix}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [{glob: "*orders"}]}
+
+Good:
+
+    defaults:
+      naming: {policy: prefix}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: c
+        topics: {include: [orders]}
+
+Source: apache/kafka docs/ops.html (remote topics); DefaultReplicationPolicy.java
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None or context.graph is None or context.topology.root.at("pattern", "chain") is not None:
+        return
+    told: set[str] = set()
+    for birth in sorted(context.graph.deliveries, key=lambda node: (node[0], str(node[1]))):
+        for route in context.graph.deliveries[birth]:
+            if len(route.flows) < 2:
+                continue
+            onward, bringing = route.flows[-1], route.flows[-2]
+            renamed = "identity" not in (bringing.plan.naming.policy, onward.plan.naming.policy)
+            named = {each.text for each in onward.plan.topics.include if each.kind == "literal"}
+            literal = str(route.nodes[-2][1]) in named
+            if renamed and not literal and onward.id not in told:
+                told.add(onward.id)
+                yield Problem(
+                    "GRF217",
+                    f"{onward.id} also takes `{route.nodes[-2][1]}`, which {bringing.id} brings, and renames it again",
+                    (
+                        Label(onward.settings.where("topics", "include"), onward.id),
+                        Label(bringing.declared, f"{bringing.id} brings it"),
+                    ),
+                    path=f"{onward.path}.topics",
+                    ids=tuple(sorted((onward.id, bringing.id))),
+                    notes=(f"route: {route}",),
+                    help=f'exclude {{glob: "{bringing.plan.naming.before or "*"}*"}}, set `forward: local`, '
+                    "or use the pattern `chain` if it is meant",
+                )
+
+
+RULE = Rule("GRF217", "selects-remote-topics", "warning", __doc__, check)

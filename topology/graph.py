@@ -121,8 +121,9 @@ class Lanes:
         for flow in topology.flows:
             if flow.source != flow.target:
                 lanes.setdefault(flow.source, {}).setdefault((flow.plan.topics, flow.plan.naming), []).append(flow)
-        self._lanes: Mapping[str, tuple[tuple[Flow, ...], ...]] = {
-            cluster: tuple(map(tuple, found.values())) for cluster, found in lanes.items()
+        self._lanes: Mapping[str, tuple[tuple[tuple[str, ...], tuple[Flow, ...]], ...]] = {
+            cluster: tuple((topics.prefixes, tuple(flows)) for (topics, _), flows in found.items())
+            for cluster, found in lanes.items()
         }
         self._carried: dict[tuple[str, Symbol], tuple[tuple[Symbol, tuple[Flow, ...]], ...]] = {}
 
@@ -130,7 +131,7 @@ class Lanes:
         """What flows can take at their sources, each once."""
         found: dict[Node, None] = {}
         for cluster, lanes in self._lanes.items():
-            for flows in lanes:
+            for _, flows in lanes:
                 for symbol in births(flows[0].plan):
                     found[cluster, symbol] = None
         return iter(found)
@@ -140,9 +141,12 @@ class Lanes:
         known = self._carried.get(node)
         if known is None:
             cluster, symbol = node
+            lanes = self._lanes.get(cluster, ())
+            mine = symbol.prefixes if lanes else frozenset()
             known = tuple(
                 (arriving, flows)
-                for flows in self._lanes.get(cluster, ())
+                for prefixes, flows in lanes
+                if any(one.startswith(two) or two.startswith(one) for one in prefixes for two in mine)
                 for arriving in carried(flows[0].plan, symbol)
             )
             self._carried[node] = known

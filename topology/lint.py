@@ -11,9 +11,14 @@ from topology.configuration import DEFAULT, Configuration
 from topology.finding import Finding, Problem, Severity
 from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
+from topology.overlap import bounded
 from topology.rule import Context, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
+
+# What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
+WORK = 500_000
+WORK_PER_FLOW = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +66,19 @@ def lint_loaded(
     silenced: list[Finding] = []
     known: list[Finding] = []
     asked = [rule for rule in RULES if _can_be_asked(rule, inventory)]
-    for rule in asked:
-        for problem in rule.check(context):
-            finding = configuration.judged(rule, finding_of(rule, problem))
-            if finding is None:
-                continue
-            if rule.ignorable and comments[finding.span.file].silence(finding):
-                silenced.append(finding)
-            elif rule.ignorable and finding.fingerprint in baseline:
-                known.append(finding)
-            else:
-                kept.append(finding)
+    flows = len(loaded.topology.flows) if loaded.topology is not None else 0
+    with bounded(WORK + WORK_PER_FLOW * flows):
+        problems = [(rule, problem) for rule in asked for problem in rule.check(context)]
+    for rule, problem in problems:
+        finding = configuration.judged(rule, finding_of(rule, problem))
+        if finding is None:
+            continue
+        if rule.ignorable and comments[finding.span.file].silence(finding):
+            silenced.append(finding)
+        elif rule.ignorable and finding.fingerprint in baseline:
+            known.append(finding)
+        else:
+            kept.append(finding)
     for suppressions in comments.values():
         kept += _about_suppressions(suppressions, asked)
     graph = context.graph

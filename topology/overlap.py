@@ -67,9 +67,11 @@ def shares(constraints: frozenset[Constraint]) -> Common:
     from a few names that the patterns themselves suggest, in microseconds instead of milliseconds."""
     known = _SHARES.get(constraints)
     if known is None:
-        if len(_SHARES) > 500_000:
-            _SHARES.clear()
-        known = _SHARES[constraints] = _quick(constraints) or common(constraints)
+        known = _quick(constraints) or common(constraints)
+        if known.certain:  # a doubt is of this file, which asked too much
+            if len(_SHARES) > 500_000:
+                _SHARES.clear()
+            _SHARES[constraints] = known
     return known
 
 

@@ -1,4 +1,4 @@
-"""The Kafka jars of the lab: fetched once by Maven, kept in the user's cache, shared by all checkouts.
+"""Jars by Maven coordinates, first of all Kafka's: fetched once, kept in the user's cache, shared by all checkouts.
 
 `python -m lab.jars` prints the directory (make uses that).
 """
@@ -24,15 +24,15 @@ LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
 HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
 
 
-def jars(pom: Path = POM, environ: Mapping[str, str] | None = None) -> Path:
-    """The directory with the jars that `pom` names; fetched when it is not there yet.
+def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
+    """The directory with the jars that `pom` names; fetched when it is not there yet. name tells the sets apart.
 
     Two processes at once fetch once (file lock); an interrupted fetch leaves nothing that looks complete.
     Raises ToolMissing (no java, no mvn), LabError (Maven failed).
     """
     environ = os.environ if environ is None else environ
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    home = cache(environ) / f"kafka-{digest}"
+    home = cache(environ) / f"{name}-{digest}"
     if home.is_dir():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -85,8 +85,8 @@ def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, env=dict(environ), check=False)
-        if done.returncode != 0 or not any(target.glob("kafka_*.jar")):
-            raise LabError(f"Maven could not fetch the Kafka jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
+        if done.returncode != 0 or not any(target.glob("*.jar")):
+            raise LabError(f"Maven could not fetch the jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
         target.rename(home)
 
 

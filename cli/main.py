@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("rules", "cli.rules:rules", "List the lint rules."),
         ("schema", "cli.schema:schema", "The JSON Schema of the file, for editors."),
     ),
+    "Before a migration": (
+        ("scan", "cli.scan:scan", "Take a read-only inventory of live clusters, and a report."),
+        ("report", "cli.report:report", "The planning report of an inventory: sizes, obstacles, times, costs."),
+    ),
     "Replication": (
         ("apply", "cli.apply:apply", "Create what the plan needs and write the desired flows."),
         ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
@@ -37,7 +41,10 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
         ("journal", "cli.journal:journal", "What a migration did, checked against its hash chain."),
     ),
-    "Other tools": (("import", "cli.import_:import_", "Turn a foreign configuration into a topology file."),),
+    "Other tools": (
+        ("import", "cli.import_:import_", "Turn a foreign configuration into a topology file."),
+        ("export", "cli.export:export", "Write a topology as another tool's configuration."),
+    ),
     "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
 }
 TABLE = {name: (where, line) for rows in COMMANDS.values() for name, where, line in rows}

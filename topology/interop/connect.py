@@ -187,7 +187,7 @@ def _pairs(connectors: list[Connector], ends: dict[str, End], notes: Notes) -> l
             )
             continue
         kinds[each.kind] = each
-    ways = reachable(pair for pair, kinds in by_pair.items() if "Source" in kinds and kinds["Source"].running)
+    ways = reachable(pair for pair, kinds in by_pair.items() if "Source" in kinds)
     pairs = []
     for (source, target), kinds in by_pair.items():
         main = kinds.get("Source")

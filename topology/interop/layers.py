@@ -88,11 +88,9 @@ def _into_pair(said: Said, names: list[str], layers: Layers, notes: Notes) -> No
         notes.say("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
         return
     plain = keys.RENAMED.get(key, key)
-    known = _judge(said, plain, notes)
-    if known or key == "enabled":
-        layers.pairs.setdefault((source, target), {}).setdefault(plain, said)
-    else:
-        layers.pairs.setdefault((source, target), {})
+    if not _judge(said, plain, notes):
+        plain = said.name  # kept as the place where the pair is spoken of
+    layers.pairs.setdefault((source, target), {}).setdefault(plain, said)
 
 
 def _into_cluster(said: Said, owner: str, key: str, layers: Layers, notes: Notes) -> None:

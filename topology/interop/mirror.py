@@ -180,10 +180,13 @@ def _sync(pair: Pair, notes: Notes) -> dict[str, Any]:
     }
     excluded = pair.config.get("config.properties.exclude")
     if excluded is not None:
-        plain = [re.sub(r"\\(.)", r"\1", each.strip()) for each in excluded.text.split(",") if each.strip()]
-        keys = sorted({each for each in plain if _KEY.fullmatch(each)})
-        for each in sorted(set(plain) - set(keys)):
-            notes.leave(f"`{excluded.name}`: {each}", "`sync.configs.exclude` names keys, not patterns", excluded.span)
+        texts = [each.strip() for each in excluded.text.split(",") if each.strip()]
+        keys = sorted({plain for each in texts if _KEY.fullmatch(plain := re.sub(r"\\(.)", r"\1", each))})
+        for each in texts:
+            if not _KEY.fullmatch(re.sub(r"\\(.)", r"\1", each)):
+                notes.leave(
+                    f"`{excluded.name}`: {each}", "`sync.configs.exclude` names keys, not patterns", excluded.span
+                )
         for lost in ("min.insync.replicas", "unclean.leader.election.enable"):
             if keys and lost not in keys:
                 notes.say(

@@ -130,7 +130,7 @@ def _pairs(ends: dict[str, End], layers: Layers, declared: Span, lines: tuple[st
     if beating:
         why = "only heartbeats go there, unless `emit.heartbeats.enabled = false`; there are no heartbeats here"
         notes.leave(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
-    ways = reachable((pair.source.name, pair.target.name) for pair in found if pair.running)
+    ways = reachable((pair.source.name, pair.target.name) for pair in found)
     return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
 
 

@@ -108,10 +108,11 @@ def _property(line: _Line, file: str, notes: Notes) -> Said | None:
     return Said(name, value, span, key_span)
 
 
-def eaten(said: Said, source: Sequence[str]) -> bool:
-    """Whether the file writes a single backslash before a regex character, which Java then drops: `a\\.b` is `a.b`."""
-    line = source[said.span.line - 1] if said.span.line <= len(source) else ""
-    return re.search(r"(?<!\\)(?:\\\\)*\\[.\-+*?()\[\]$^|]", line[said.span.column - 1 :]) is not None
+def eaten(said: Said, text: str, source: Sequence[str]) -> bool:
+    """Whether the file writes a single backslash before a dot of `text`, which Java drops: `a\\.b` becomes `a.b`."""
+    written = "\n".join(source[said.span.line - 1 : said.span.end_line])
+    found = re.search(re.escape(text).replace(r"\.", r"\\*\."), written)
+    return found is not None and "\\" in found[0]
 
 
 def _unescaped(text: str) -> str:

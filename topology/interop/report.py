@@ -1,4 +1,4 @@
-"""What an import has to say: findings on the foreign file, findings on the topology that came out, as data and lines."""
+"""What an import has to say: findings on the foreign file and on the topology that came out, as data and lines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Report:
         return sum(finding.severity == "error" for finding in (*self.source, *self.result))
 
     def to_json(self) -> str:
-        """`{"schema": 1, "topology": text, "not_carried": […], "findings": […]}`; a finding is `in` source or result."""
+        """`{"schema": 1, "topology": …, "not_carried": […], "findings": […]}`; a finding is `in` source or topology."""
         found = [("source", each) for each in self.source] + [("topology", each) for each in self.result]
         document: dict[str, Any] = {
             "schema": 1,

@@ -97,7 +97,8 @@ def _sasl(alias: str, config: Mapping[str, Said], notes: Notes, protocol: str) -
     if jaas is not None:
         out["credentials"] = _reference(jaas.text) or {"env": variable(alias)}
         kind, name = next(iter(out["credentials"].items()))
-        held = f"in the {'environment variable' if kind == 'env' else 'file'} {name}"
+        kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
+        held = f"in the {kinds[kind]} {name}"
         notes.leave(f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span)
     for key, each in sorted(config.items()):
         if key.startswith("sasl.") and key not in ("sasl.mechanism", "sasl.jaas.config"):
@@ -166,4 +167,6 @@ def _reference(text: str) -> dict[str, str] | None:
     if path:
         return None
     name = _HALF.sub("", match["key"]) or match["key"]
+    if name.startswith("AIRFLOW_CONN_"):
+        return {"airflow_connection": name.removeprefix("AIRFLOW_CONN_").lower()}
     return {"env": name} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else None

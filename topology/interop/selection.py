@@ -123,14 +123,15 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
         if each.selector is None or (each.excluded is not None and len(entries) > 1):
             notes.leave(f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span)
             if "never closed" in each.why or "without its" in each.why or "repeats nothing" in each.why:
-                notes.say("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span)
+                help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
+                notes.say("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span, help_)
             continue
         found.append(each.selector)
         if each.excluded is not None:
             ahead.append(each.excluded)
         if not each.trap:
             continue
-        dropped = bool(pair.lines) and eaten(said, pair.lines)
+        dropped = bool(pair.lines) and eaten(said, each.text, pair.lines)
         why = "the properties syntax drops a single backslash; " if dropped else ""
         example = topiclist.pattern(each.selector) or ""
         if each.trap == "loose dots":

@@ -218,8 +218,7 @@ def _written(end: End, cluster: _Cluster, notes: Notes) -> ImportedCluster:
 
 def _pairs(drafts: list[tuple[_Cluster, _Cluster, Node]], ends: dict[str, End], notes: Notes) -> list[Pair]:
     pairs: dict[tuple[str, str], Pair] = {}
-    running = [(source.name, target.name) for source, target, mirror in drafts if running_in(mirror)]
-    ways = reachable(running)
+    ways = reachable((source.name, target.name) for source, target, _ in drafts)
     for source, target, mirror in drafts:
         config = config_in(mirror, notes)
         support = target.config.get("exactly.once.source.support")
@@ -240,7 +239,7 @@ def _pairs(drafts: list[tuple[_Cluster, _Cluster, Node]], ends: dict[str, End], 
             notes.say("GRF214", f"a second mirror {source.name}->{target.name}; the first was imported", where)
             continue
         returns = source.name in ways.get(target.name, set())
-        pairs[key] = Pair(ends[source.name], ends[target.name], config, where, key in running, tuple(ends), returns)
+        pairs[key] = Pair(ends[source.name], ends[target.name], config, where, running_in(mirror), tuple(ends), returns)
     return list(pairs.values())
 
 

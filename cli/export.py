@@ -1,0 +1,52 @@
+"""`topology export`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from topology.interop.exported import TARGETS
+
+    names = [each.name for each in TARGETS]
+    if value not in names:
+        raise click.BadParameter(f"`{value}` is none of {', '.join(names)}", ctx, param)
+    return value
+
+
+@click.command(epilog="Example: topology export topology/examples/active_standby.yaml --as mm2 -o mm2.properties")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--as", "name", required=True, metavar="FORMAT", callback=_target, help="mm2, strimzi, cluster-linking")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here, not to stdout.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.pass_context
+def export(ctx: click.Context, path: Path, name: str, output: Path | None, form: str, as_json: bool) -> None:
+    """Write a topology as another tool's configuration, on stdout.
+
+    On stderr: what that tool cannot do. Importing the result gives the same flows again, but for what is listed.
+
+    Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read.
+    """
+    from topology import compile_path
+    from topology.interop.exported import export as exported
+    from topology.load import load_path
+
+    compile_path(path)  # a file with errors is not written in another language
+    topology = load_path(path).topology
+    assert topology is not None, "it compiled"
+    result = exported(topology, name)
+    if output is not None:
+        output.write_text(result.text, encoding="utf-8")
+    if form == "json" or as_json:
+        click.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
+        return
+    if output is None:
+        click.echo(result.text, nl=False)
+    if result.not_carried and not (ctx.obj or {}).get("quiet"):
+        click.echo(f"\nNot carried over from {path}:", err=True)
+        for each in result.not_carried:
+            click.echo(f"  {each}", err=True)

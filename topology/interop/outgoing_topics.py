@@ -1,0 +1,101 @@
+"""The selection of a flow as MirrorMaker's `topics` and `topics.exclude`. Never more than the flow selects: what only a
+wider list could say is left out and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.automaton import Automaton
+from topology.interop.mirror import IDENTITY_POLICY
+from topology.interop.said import Notes
+from topology.interop.selection import ALWAYS, returning
+from topology.interop.topiclist import listed
+from topology.model import Flow
+from topology.overlap import common
+from topology.regex import ALPHABET
+from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
+
+MAX_PAIRS = 20_000
+
+
+def topic_lists(
+    flow: Flow, clusters: Sequence[str], target: str, naming: dict[str, str], notes: Notes
+) -> dict[str, str] | None:
+    """`{"topics": …, "topics.exclude": …}`, or None when nothing is left, which the notes then say. `clusters` and
+    `target` are foreign names."""
+    place = flow.settings.where("topics", "include")
+    include: list[Selector] = []
+    patterns = [each for each in flow.plan.topics.include if each.kind != "literal"]
+    inside = [Selector("glob", text) for text in INTERNAL]
+    hidden = [each for each in inside if any(meets(one.automaton(), each.automaton()) for one in patterns)]
+    for each in flow.plan.topics.include:
+        why = _why_not(each, flow, hidden)
+        if why is None:
+            include.append(each)
+        elif why:
+            notes.leave(f"topic {each} of flow {flow.id}", why, place)
+    skipped = [each.text for each in ALWAYS if any(_reaches(flow, one, each) for one in patterns)]
+    if skipped:
+        why = "MirrorMaker takes such names for internal topics and never copies them"
+        notes.leave(f"topics {' and '.join(skipped)} of flow {flow.id}", why, place)
+    if naming["replication.policy.class"].rpartition(".")[2] != IDENTITY_POLICY:
+        _coming_back(flow, target, naming["replication.policy.separator"], include, notes)
+    text, lost = listed(tuple(include))
+    for each in lost:
+        notes.leave(f"topics {each} of flow {flow.id}", "there is no Java regex for it without a comma", place)
+    if not text:
+        notes.leave(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
+        return None
+    banned, unsaid = listed((*flow.plan.topics.exclude, *hidden))
+    if unsaid:
+        why = f"its exclude {unsaid[0]} is no Java regex without a comma; the flow is left out, it would copy too much"
+        notes.leave(f"flow {flow.id}", why, flow.settings.where("topics", "exclude"))
+        return None
+    return {"topics": text, "topics.exclude": banned}
+
+
+def meets(one: Automaton, other: Automaton) -> bool:
+    """Whether a name matches both; True, too, when the search is too large."""
+    # one letter for all that neither side tells apart
+    chars = {(left, right): char for left, right, char in zip(one.kinds, other.kinds, ALPHABET, strict=True)}
+    todo = [(one.start, other.start)]
+    seen = set(todo)
+    for left, right in todo:
+        if one.accepts(left) and other.accepts(right):
+            return True
+        for char in chars.values():
+            following = one.step(left, char), other.step(right, char)
+            if all(following) and following not in seen:
+                if len(seen) >= MAX_PAIRS:
+                    return True
+                seen.add(following)
+                todo.append(following)
+    return False
+
+
+def _why_not(selector: Selector, flow: Flow, hidden: list[Selector]) -> str | None:
+    """None: it is written. An empty text: it selects nothing anyway."""
+    name = selector.text
+    if selector.kind != "literal":
+        return None
+    if not flow.plan.topics.selects(name):
+        return ""
+    if name.startswith("__") or any(each.matches(name) for each in ALWAYS):
+        return "MirrorMaker takes such names for internal topics and never copies them"
+    if is_internal(name) and any(each.matches(name) for each in hidden):
+        return "it cannot be excluded for the flow's patterns and included by name"
+    return None
+
+
+def _reaches(flow: Flow, pattern: Selector, each: Selector) -> bool:
+    """Whether the pattern selects a name of `each` that the flow does not leave out anyway."""
+    sides = (flow.plan.topics, TopicSelection((each,)), TopicSelection((pattern,)))
+    return common(frozenset(("", "", side) for side in sides)).found
+
+
+def _coming_back(flow: Flow, target: str, separator: str, include: list[Selector], notes: Notes) -> None:
+    skipped = [each.text for each in returning(target, separator) if any(_reaches(flow, one, each) for one in include)]
+    if skipped:
+        why = f"MirrorMaker takes them for copies from {target} and never copies them there"
+        what = f"topics {' and '.join(skipped)} of flow {flow.id}"
+        notes.leave(what, why, flow.settings.where("topics", "include"))

@@ -1,0 +1,144 @@
+"""A topology as Strimzi KafkaMirrorMaker2 resources (kafka.strimzi.io/v1): one for each target, since Connect writes
+to the cluster that it runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from topology.interop.exported import Exported
+from topology.interop.outgoing import Outgoing, left_of_topology, names_of, outgoing
+from topology.interop.said import Notes
+from topology.interop.write import alias_of
+from topology.model import Topology
+from topology.plan import PlanCluster, SecretRef
+
+API_VERSION = "kafka.strimzi.io/v1"
+_CHECKPOINT = ("groups", "groups.exclude", "sync.group.offsets.enabled", "sync.group.offsets.interval.seconds")
+_SHARED = ("replication.policy.class", "replication.policy.separator")
+_PATTERNS = {
+    "topics": "topicsPattern",
+    "topics.exclude": "topicsExcludePattern",
+    "groups": "groupsPattern",
+    "groups.exclude": "groupsExcludePattern",
+}
+
+
+def write(topology: Topology) -> Exported:
+    notes = Notes()
+    names = names_of(topology)
+    flows = outgoing(topology, names, notes)
+    left_of_topology(topology, notes)
+    described = {
+        names[alias]: _cluster(names[alias], cluster, topology, notes) for alias, cluster in topology.clusters.items()
+    }
+    resources = [
+        _resource(topology, target, [flow for flow in flows if flow.target == target], described)
+        for target in sorted({flow.target for flow in flows})
+    ]
+    head = f"# Exported from the topology {topology.name}. What MirrorMaker cannot do is not in here.\n"
+    if not resources:
+        head += "# no flow could be carried over\n"
+    return Exported("strimzi", head + "".join(f"---\n{_yaml(each)}" for each in resources), notes.not_carried)
+
+
+def _resource(topology: Topology, target: str, flows: list[Outgoing], described: dict[str, Any]) -> dict[str, Any]:
+    name = f"{topology.name}-to-{alias_of(target)}"
+    config = {"exactly.once.source.support": "enabled"} if flows[0].exactly_once else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "KafkaMirrorMaker2",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "target": {
+                **described[target],
+                "groupId": name,
+                "configStorageTopic": f"__{name}-configs",
+                "offsetStorageTopic": f"__{name}-offsets",
+                "statusStorageTopic": f"__{name}-status",
+                **({"config": config} if config else {}),
+            },
+            "mirrors": [_mirror(flow, described) for flow in flows],
+        },
+    }
+
+
+def _mirror(flow: Outgoing, described: dict[str, Any]) -> dict[str, Any]:
+    config = dict(flow.config)
+    tasks = config.pop("tasks.max", None)
+    patterns = {name: config.pop(key) for key, name in _PATTERNS.items() if key in config}
+    checkpoint = {key: config.pop(key) for key in _CHECKPOINT if key in config}
+    checkpoint = {key: config[key] for key in _SHARED if key in config} | checkpoint
+    state = {} if flow.enabled else {"state": "paused"}
+    source: dict[str, Any] = {**({"tasksMax": int(tasks)} if tasks else {}), **state, "config": config}
+    return {
+        "source": described[flow.source],
+        "sourceConnector": source,
+        "checkpointConnector": {**state, "config": checkpoint},
+        **patterns,
+    }
+
+
+def _cluster(name: str, cluster: PlanCluster, topology: Topology, notes: Notes) -> dict[str, Any]:
+    out: dict[str, Any] = {"alias": name, "bootstrapServers": ",".join(cluster.bootstrap)}
+    security = cluster.security
+    where = topology.root.where("clusters", cluster.alias, "security")
+
+    def secret(what: str, ref: SecretRef, fallback: str) -> tuple[str, str]:
+        """(secret, key in it): what a mounted file says, else a name to be made."""
+        parts = PurePosixPath(ref.name).parts if ref.kind == "file" else ()
+        held = parts if len(parts) == 2 and parts[0] != "/" else (f"{alias_of(name)}-{what}", fallback)
+        why = f"a Kubernetes secret holds it: create `{held[0]}` with the key `{held[1]}`"
+        notes.leave(f"clusters.{cluster.alias}.security.{what}", why, where)
+        return held[0], held[1]
+
+    if security.protocol.endswith("SSL"):
+        out["tls"] = {}
+        if security.ca is not None:
+            held, key = secret("ca", security.ca, "ca.crt")
+            out["tls"] = {"trustedCertificates": [{"secretName": held, "certificate": key}]}
+    certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
+    if security.protocol.startswith("SASL"):
+        out["authentication"] = _sasl(security.mechanism, security.credentials, secret)
+    elif security.protocol == "SSL" and certificate is not None:
+        held, key = secret("certificate", certificate, "tls.crt")
+        pair = {"secretName": held, "certificate": key, "key": "tls.key"}
+        if security.key is not None and security.key.kind == "file":
+            pair["key"] = PurePosixPath(security.key.name).name
+        out["authentication"] = {"type": "tls", "certificateAndKey": pair}
+    return out
+
+
+def _sasl(mechanism: str | None, credentials: SecretRef | None, secret: Any) -> dict[str, Any]:
+    if mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        if credentials is not None:
+            secret("credentials", credentials, "jaas")
+        return {"type": "custom", "sasl": True, "config": {"sasl.mechanism": mechanism or "GSSAPI"}}
+    out: dict[str, Any] = {"type": mechanism.lower(), "username": "FILL-IN"}
+    if credentials is not None:
+        held, key = secret("credentials", credentials, "password")
+        out["passwordSecret"] = {"secretName": held, "password": key}
+    return out
+
+
+def _yaml(value: Any) -> str:
+    return "\n".join(_lines(value, "")) + "\n"
+
+
+def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
+    """Block style; texts in double quotes, as JSON has them."""
+    for key, each in value.items():
+        if isinstance(each, dict) and each:
+            yield f"{indent}{key}:"
+            yield from _lines(each, indent + "  ")
+        elif isinstance(each, list) and each:
+            yield f"{indent}{key}:"
+            for item in each:
+                first, *rest = _lines(item, indent + "    ")
+                yield f"{indent}  - {first.lstrip()}"
+                yield from rest
+        else:
+            yield f"{indent}{key}: {json.dumps(each)}"

@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-cli soak requirements clean
+.PHONY: help env jars test check format bench bench-cli bench-lint soak docs requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -52,6 +52,10 @@ bench-cli: env ## how fast the command answers, in an environment with three pac
 SOAK_MINUTES ?= 30
 soak: env jars ## random faults for SOAK_MINUTES (default 30)
 	$(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --timeout 0 -s
+
+docs: env ## the pages that the code writes: reference, rules, the editors' schema
+	$(BIN)/python -m topology.handbook docs
+	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
 requirements: env ## pin the dependencies anew
 	for extra in "" kafka spark airflow dev; do \

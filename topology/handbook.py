@@ -1,0 +1,200 @@
+"""The manuals that are written by the code itself: the language's reference and the rules' pages.
+
+`python -m topology.handbook docs` writes them; a test says when they are out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from topology.language import TOPOLOGY
+from topology.language.flow import SETTINGS
+from topology.manual import Manual, manual_of
+from topology.rule import Rule
+from topology.rules import RULES
+from topology.shapes import Converted, Key, ListOf, MapOf, Named, Record, Scalar, ScalarOr, Shape
+
+FAMILIES = {
+    "CLU": "Clusters",
+    "GRF": "The graph: loops, duplicates, collisions, starvation",
+    "MIG": "Migration and cutover",
+    "NAM": "Names and selectors",
+    "OPS": "Operation",
+    "SEC": "Security",
+    "SLO": "Lag, capacity, cost",
+    "SYC": "What is synchronised",
+    "SYN": "The file and its schema",
+    "TPC": "Topic configuration",
+}
+NEEDS = {"static": "the file", "inventory": "an inventory", "live": "live clusters (`topology plan`)"}
+GENERATED = "<!-- Written by `make docs`; change the code, not this page. -->\n"
+HEAD = """`apiVersion: topology/v1alpha1`. Keys in **bold** must be said. Amounts carry their unit. Unknown keys,
+duplicate keys and ambiguous values are findings with line and column. `topology schema` prints the same as JSON
+Schema for editors: begin a file with `# yaml-language-server: $schema=PATH` of that file. Several files of one
+folder with the same `metadata.name` form one topology: clusters and flows are put together, every other section
+is said once. Examples: `topology/examples/`.
+"""
+LAYERS = """Under `defaults:`, in a pattern, and in each of `flows:`. A flow's settings lie over its pattern's,
+and those over the defaults, key by key; lists and `naming` are replaced as a whole. `topology explain FLOW.FIELD
+PATH` says where a value came from.
+"""
+REFERENCES = """A selector is a topic's exact name, `{glob: …}` or `{regex: …}`; exclude wins. A secret is `{env:
+NAME}`, `{file: path}` or `{airflow_connection: id}`; there is no way to write the secret itself.
+"""
+RULES_HEAD = """`topology explain CODE` prints one, `topology rules` all. With the profile `regular` a rule marked
+*strict* only informs; `--profile strict`, or `topology.lint.yaml`, gives it its severity. `# lint: ignore[CODE]
+reason` on a line, or on the line above, silences a rule there.
+"""
+# Described once, and named where they are used.
+APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate", "topic_fact", "selector", "secret"}
+
+
+def pages() -> dict[str, str]:
+    """Path below docs/ → text, of every generated page."""
+    families = {f"rules/{family.lower()}.md": family_page(family) for family in FAMILIES}
+    return {"topology-reference.md": reference(), "rules/README.md": index(), **families}
+
+
+def reference() -> str:
+    """The language, section by section."""
+    parts = [f"# Reference of the topology file\n\n{GENERATED}\n{HEAD}"]
+    parts.append("## The file\n\n" + _table(TOPOLOGY))
+    defaults = _record(TOPOLOGY.fields["defaults"].shape)
+    assert defaults is not None, "a section of settings"
+    parts.append("## `clusters.<alias>`\n\n" + _table(_known("clusters")))
+    fact = _known("clusters").fields["topics"].shape
+    assert isinstance(fact, ListOf), "a list of facts"
+    parts.append("## `clusters.<alias>.topics[]`: facts about topics\n\n" + _table(_must(fact.item)))
+    parts.append(f"## Settings of flows\n\n{LAYERS}\n{_table(defaults)}")
+    flow = _known("flows")
+    own = Record({name: key for name, key in flow.fields.items() if name not in SETTINGS}, flow.required)
+    parts.append("## `flows[]`\n\n" + _table(own) + "\nand every setting.\n")
+    pattern = _must(TOPOLOGY.fields["pattern"].shape)
+    for name, key in pattern.fields.items():
+        body = _must(key.shape)
+        only = {each: found for each, found in body.fields.items() if each not in SETTINGS}
+        more = "\nand every setting.\n" if len(only) < len(body.fields) else ""
+        parts.append(f"## `pattern.{name}`\n\n{key.doc}\n\n" + _table(Record(only, body.required)) + more)
+    migration = _known("migration")
+    parts.append("## `migration`\n\n" + _table(migration))
+    waves = migration.fields["waves"].shape
+    assert isinstance(waves, ListOf), "a list of waves"
+    wave = _must(waves.item)
+    parts.append("## `migration.waves[]`\n\n" + _table(wave))
+    before = _must(wave.fields["gates"].shape).fields["before"].shape
+    assert isinstance(before, ListOf), "a list of gates"
+    parts.append("## Gates\n\nEach entry is one of these.\n\n" + _table(_must(before.item)))
+    parts.append(f"## Selectors and secrets\n\n{REFERENCES}")
+    return "\n".join(parts)
+
+
+def index() -> str:
+    """All rules in one table."""
+    rows = [
+        f"| [{rule.code}]({rule.code[:3].lower()}.md#{rule.code.lower()}-{rule.name}) | {rule.name} | {rule.severity} "
+        f"| {NEEDS[rule.needs]} | {_cell(manual_of(rule).title)} |"
+        for rule in RULES
+    ]
+    table = "| code | name | severity | needs | what is wrong |\n|---|---|---|---|---|\n" + "\n".join(rows)
+    return f"# Rules\n\n{GENERATED}\n{len(RULES)} rules. {RULES_HEAD}\n{table}\n"
+
+
+def family_page(family: str) -> str:
+    """The manuals of one family."""
+    rules = [rule for rule in RULES if rule.code.startswith(family)]
+    return f"# {family}: {FAMILIES[family]}\n\n{GENERATED}\n" + "\n".join(
+        _rule(rule, manual_of(rule)) for rule in rules
+    )
+
+
+def _rule(rule: Rule, manual: Manual) -> str:
+    marks = [rule.severity, f"needs {NEEDS[rule.needs]}"]
+    marks += [] if rule.profile == "regular" else [f"profile *{rule.profile}*"]
+    marks += [] if rule.ignorable else ["cannot be silenced"]
+    options = "".join(f"\nOption `{each.name}`: {each.doc} Default: {each.default}.\n" for each in rule.options)
+    return (
+        f"## {rule.code} {rule.name}\n\n*{', '.join(marks)}*\n\n{_sentence(manual.title)}\n\n{manual.why}\n{options}\n"
+        f"Bad:\n\n```yaml\n{manual.bad}```\n\nGood:\n\n```yaml\n{manual.good}```\n\nSource: {manual.source}\n"
+    )
+
+
+def _table(record: Record) -> str:
+    rows = [
+        f"| {name} | {_cell(kind)} | {_cell(default)} | {_cell(doc)} |"
+        for name, kind, default, doc in _rows(record, "")
+    ]
+    return "| key | value | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _rows(record: Record, above: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, key in record.fields.items():
+        path = f"{above}{name}"
+        shown = f"**`{path}`**" if name in record.required else f"`{path}`"
+        yield shown, _kind(key), key.default, key.doc
+        inner = _record(key.shape)
+        if inner is not None and not _apart(key.shape):
+            yield from _rows(inner, f"{path}.")
+
+
+def _kind(key: Key) -> str:
+    return _said(key.shape)
+
+
+def _said(shape: Shape) -> str:
+    if isinstance(shape, ListOf):
+        return f"list of {_said(shape.item)}"
+    if isinstance(shape, MapOf):
+        return f"name → {_said(shape.value)}"
+    if isinstance(shape, Named) and shape.name in APART:
+        return shape.name.replace("_", " ")
+    if isinstance(shape, (Named, Converted)):
+        return _said(shape.inner)
+    if isinstance(shape, ScalarOr):
+        return "selector"
+    if isinstance(shape, Record):
+        return "one of" if shape.one_of else "mapping"
+    assert isinstance(shape, Scalar), shape
+    words = shape.json.get("enum")
+    return ", ".join(f"`{word}`" for word in words) if words else shape.expected
+
+
+def _record(shape: Shape) -> Record | None:
+    """The record behind a shape, if it is one."""
+    while isinstance(shape, (Named, Converted)):
+        shape = shape.inner
+    return shape if isinstance(shape, Record) else None
+
+
+def _must(shape: Shape) -> Record:
+    record = _record(shape)
+    assert record is not None, shape
+    return record
+
+
+def _known(section: str) -> Record:
+    """The record of a top-level section, of its items or of its values."""
+    shape = TOPOLOGY.fields[section].shape
+    if isinstance(shape, ListOf):
+        shape = shape.item
+    return _must(shape.value if isinstance(shape, MapOf) else shape)
+
+
+def _apart(shape: Shape) -> bool:
+    return isinstance(shape, Named) and shape.name in APART
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for name, page in pages().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(page, encoding="utf-8")

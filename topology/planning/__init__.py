@@ -1,0 +1,121 @@
+"""The planning report of a migration: what a topology's clusters hold, what its flows copy, what stands in the way.
+
+Pure: `planning(topology, inventory)` gives the numbers, `report(planning)` the page, `markdown` and `html` its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from topology.model import Topology
+from topology.plan import PlanFlow
+from topology.planning.estimate import Estimate, estimate
+from topology.planning.obstacles import Obstacle, created_replicas, flow_obstacles, partition_obstacle
+from topology.planning.overview import Overview, overview
+from topology.planning.waves import WavePlan, wave_plans
+
+__all__ = ["Assumptions", "FlowPlan", "Planning", "planning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """rate: bytes a second that a copy reaches, None: the flow's quota, else 100 MiB/s. price_per_gib in any currency;
+    None: no cost is shown. idle_days: older than that is idle. top: how many busiest and largest topics."""
+
+    rate: int | None = None
+    price_per_gib: float | None = None
+    idle_days: int = 30
+    top: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """A flow against the scan. estimate is None when its source was not scanned; paused flows are estimated too."""
+
+    flow: PlanFlow
+    estimate: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """unscanned: clusters of the topology that the inventory does not have."""
+
+    topology: str
+    taken_ms: int | None
+    assumptions: Assumptions
+    clusters: tuple[Overview, ...]
+    unscanned: tuple[str, ...]
+    flows: tuple[FlowPlan, ...]
+    migration: str | None
+    waves: tuple[WavePlan, ...]
+    obstacles: tuple[Obstacle, ...]
+
+
+def planning(topology: Topology, inventory: Inventory, assumptions: Assumptions | None = None) -> Planning:
+    """Clusters by alias, flows by id, waves in their order. Clusters that the topology does not have are left out."""
+    assumptions = assumptions or Assumptions()
+    scanned = {alias: inventory.clusters[alias] for alias in sorted(topology.clusters) if alias in inventory.clusters}
+    selected = {flow.id: _selected(flow.plan, scanned.get(flow.source)) for flow in topology.flows}
+    flows = tuple(
+        FlowPlan(flow.plan, None if chosen is None else estimate(chosen, flow.plan, assumptions.rate))
+        for flow in topology.flows
+        for chosen in (selected[flow.id],)
+    )
+    migration = topology.migration
+    moved = topology.flow(migration.flow) if migration is not None else None
+    source = scanned.get(moved.source) if moved is not None else None
+    waves: tuple[WavePlan, ...] = ()
+    if migration is not None and moved is not None and source is not None:
+        waves = wave_plans(migration, moved.plan, source, assumptions.rate)
+    return Planning(
+        topology=topology.name,
+        taken_ms=min((cluster.taken_ms for cluster in scanned.values()), default=None),
+        assumptions=assumptions,
+        clusters=tuple(
+            overview(cluster, top=assumptions.top, idle_days=assumptions.idle_days) for cluster in scanned.values()
+        ),
+        unscanned=tuple(alias for alias in sorted(topology.clusters) if alias not in scanned),
+        flows=flows,
+        migration=migration.flow if migration is not None else None,
+        waves=waves,
+        obstacles=_obstacles(topology, scanned, selected),
+    )
+
+
+def _selected(flow: PlanFlow, source: InventoryCluster | None) -> list[InventoryTopic] | None:
+    """The source's topics that travel; None without a scan."""
+    if source is None:
+        return None
+    literals = flow.topics.literals
+    if literals is not None:
+        return [source.topics[name] for name in literals if name in source.topics]
+    return [topic for name, topic in source.topics.items() if flow.selects(name)]
+
+
+def _obstacles(
+    topology: Topology,
+    scanned: Mapping[str, InventoryCluster],
+    selected: Mapping[str, list[InventoryTopic] | None],
+) -> tuple[Obstacle, ...]:
+    found: list[Obstacle] = []
+    created: dict[str, dict[str, tuple[int, int]]] = {}
+    for flow in topology.flows:
+        topics, source, target = selected[flow.id], scanned.get(flow.source), scanned.get(flow.target)
+        if topics is None or source is None or target is None:
+            continue
+        found += flow_obstacles(flow.plan, topics, source, target)
+        for topic in topics:
+            name = flow.plan.target_topic(topic.name)
+            if name not in target.topics:
+                replicas = topic.partitions * created_replicas(flow.plan, topic, target)
+                created.setdefault(flow.target, {})[name] = topic.partitions, replicas
+    for alias, new in sorted(created.items()):
+        partitions = sum(each for each, _ in new.values())
+        replicas = sum(each for _, each in new.values())
+        limit = topology.root.get("clusters", alias, "limits", "partitions")
+        obstacle = partition_obstacle(scanned[alias], partitions, replicas, limit)
+        if obstacle is not None:
+            found.append(obstacle)
+    return tuple(found)

@@ -1,0 +1,58 @@
+"""Amounts as people read them in a report: rounded, with a unit, `unknown` where nobody knows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "unknown"
+GIB = 2**30
+_STEPS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(count: float | None) -> str:
+    """`1.5 GiB`; at most three digits before the point."""
+    if count is None:
+        return UNKNOWN
+    step = 0
+    while abs(count) >= 1000 and step < len(_STEPS) - 1:
+        count, step = count / 1024, step + 1
+    return f"{count:,.0f} {_STEPS[step]}" if step == 0 or count >= 100 else f"{count:,.1f} {_STEPS[step]}"
+
+
+def rate(per_second: float | None) -> str:
+    return UNKNOWN if per_second is None else f"{size(per_second)}/s"
+
+
+def number(count: int | None) -> str:
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def span(seconds: float | None) -> str:
+    """`3 h 20 min`; the two largest units."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 1:
+        return "under 1 s"
+    whole = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        amount, whole = divmod(whole, length)
+        if amount or parts:
+            parts.append((amount, unit))
+    return " ".join(f"{amount:,} {unit}" for amount, unit in parts[:2] if amount)
+
+
+def instant(ms: int | None) -> str:
+    """UTC, to the minute."""
+    return UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def money(amount: float | None) -> str:
+    """Without a currency: it is that of the price."""
+    return UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+def several(names: tuple[str, ...], shown: int = 5) -> str:
+    """The first names and how many more."""
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")

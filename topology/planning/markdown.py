@@ -1,0 +1,34 @@
+"""A page as Markdown (GitHub's tables)."""
+
+from __future__ import annotations
+
+import re
+
+from topology.planning.page import Block, Bullets, Heading, Page, Sentence, Table, right
+
+
+def markdown(page: Page) -> str:
+    return "\n\n".join(map(_block, page)) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(level, text):
+            return f"{'#' * level} {_safe(text)}"
+        case Sentence(text, tone):
+            return {"plain": "{}", "note": "*{}*", "warning": "> **{}**"}[tone].format(_safe(text))
+        case Bullets(items):
+            return "\n".join(f"- {_safe(item)}" for item in items)
+        case Table():
+            return _table(block)
+
+
+def _table(table: Table) -> str:
+    lines = [table.head, tuple("---:" if right(table, at) else "---" for at in range(len(table.head)))]
+    lines += [tuple(_safe(cell.text) for cell in row) for row in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _safe(text: str) -> str:
+    """Names come from clusters: nothing in them may become markup or break a row."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", re.sub(r"\s", " ", text))

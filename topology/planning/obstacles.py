@@ -1,0 +1,231 @@
+"""What stands between a flow's source and its target, and what to do about it, from the two clusters as they are."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from topology.inventory import InventoryCluster, InventoryTopic
+from topology.plan import PlanFlow
+from topology.planning import amounts
+
+# A topic created for a flow never takes these over: they belong to the target's brokers.
+_TARGETS_OWN = frozenset({"compression.type", "message.timestamp.type", "min.insync.replicas", "remote.storage.enable"})
+# topic config → the broker config that it inherits where nothing is set on the topic
+_INHERITED = {
+    "cleanup.policy": "log.cleanup.policy",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.insync.replicas": "min.insync.replicas",
+}
+OLDEST_SOURCE = (3, 1)  # Fetch by topic id (KIP-516)
+OLDEST_TARGET = (4, 1)  # Produce by topic id (KIP-516)
+REPLICAS_A_BROKER = (
+    4_000  # what Kafka's developers advise at most (Apache Kafka blog, 200K partitions per cluster, 2018)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """flow is None for what concerns all flows into a cluster; topics are source names, none for whole clusters."""
+
+    flow: str | None
+    what: str
+    topics: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One source topic and its place on the target. there: the target's topic if it exists."""
+
+    flow: PlanFlow
+    source: InventoryTopic
+    there: InventoryTopic | None
+    target: InventoryCluster
+
+    def will_be(self, key: str) -> str | None:
+        """The config in force at the target: what is there, what the flow takes over, or what its brokers say."""
+        if self.there is not None:
+            return self.there.config(key)
+        excluded = _TARGETS_OWN.union(self.flow.sync_configs_exclude)
+        if self.flow.sync_configs != "never" and key in self.source.overridden and key not in excluded:
+            return self.source.config(key)
+        return self.target.configs.get(_INHERITED[key])
+
+    def will_be_number(self, key: str) -> int | None:
+        value = self.will_be(key)
+        return int(value) if value is not None and value.isdecimal() else None
+
+    @property
+    def replicas(self) -> int:
+        """Replicas at the target: those that are there, or as many as the flow would create."""
+        if self.there is not None:
+            return self.there.replication_factor
+        return created_replicas(self.flow, self.source, self.target)
+
+
+def created_replicas(flow: PlanFlow, topic: InventoryTopic, target: InventoryCluster) -> int:
+    """As many as the flow says, else as many as the source has, as far as there are brokers."""
+    return flow.replication_factor or min(topic.replication_factor, len(target.brokers))
+
+
+Found = tuple[str, str]  # what, remedy
+Check = Callable[[Pair], Iterator[Found]]
+
+
+def flow_obstacles(
+    flow: PlanFlow, topics: list[InventoryTopic], source: InventoryCluster, target: InventoryCluster
+) -> list[Obstacle]:
+    """Those of one flow; topics that share an obstacle share one line."""
+    found: dict[Found, list[str]] = defaultdict(list)
+    for topic in topics:
+        pair = Pair(flow, topic, target.topics.get(flow.target_topic(topic.name)), target)
+        for check in CHECKS:
+            for each in check(pair):
+                found[each].append(topic.name)
+    per_topic = [Obstacle(flow.id, what, tuple(sorted(names)), remedy) for (what, remedy), names in found.items()]
+    return [*_versions(flow, source, target), *per_topic]
+
+
+def partition_obstacle(target: InventoryCluster, created: int, replicas: int, limit: int | None) -> Obstacle | None:
+    """created: partitions that all flows add to the target, replicas: those with their replicas; limit: declared."""
+    there = sum(topic.partitions for topic in target.topics.values())
+    if limit is not None and there + created > limit:
+        return Obstacle(
+            None,
+            f"{target.alias} would hold {there + created:,} partitions; clusters.{target.alias}.limits.partitions "
+            f"says {limit:,}",
+            (),
+            "copy fewer topics into it, add brokers and raise the limit, or remove topics that nobody uses",
+        )
+    all_replicas = sum(topic.partitions * topic.replication_factor for topic in target.topics.values()) + replicas
+    if limit is None and target.brokers and all_replicas > REPLICAS_A_BROKER * len(target.brokers):
+        return Obstacle(
+            None,
+            f"{target.alias} would hold {all_replicas:,} replicas on {len(target.brokers)} brokers; "
+            f"{REPLICAS_A_BROKER:,} a broker is advised at most",
+            (),
+            f"add brokers, or state clusters.{target.alias}.limits.partitions if the cluster is known to carry more",
+        )
+    return None
+
+
+def _versions(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[Obstacle]:
+    for cluster, oldest, does in ((source, OLDEST_SOURCE, "reads from"), (target, OLDEST_TARGET, "writes to")):
+        release = re.fullmatch(r"(\d{1,4})\.(\d{1,4})(\D.*)?", cluster.kafka or "")
+        if release is not None and (int(release[1]), int(release[2])) < oldest:
+            needed = ".".join(map(str, oldest))
+            yield Obstacle(
+                flow.id,
+                f"{cluster.alias} runs Kafka {cluster.kafka}; Watershed {does} {needed} and newer",
+                (),
+                f"upgrade {cluster.alias} to {needed} or newer before the flow is applied",
+            )
+
+
+def _message_size(pair: Pair) -> Iterator[Found]:
+    largest, taken = pair.source.number("max.message.bytes"), pair.will_be_number("max.message.bytes")
+    if largest is not None and taken is not None and taken < largest:
+        yield (
+            f"batches of up to {amounts.size(largest)} are allowed at {pair.flow.source}, {amounts.size(taken)} "
+            f"at {pair.flow.target}: larger ones are refused and stop the partition",
+            f"set max.message.bytes={largest} on the topics at {pair.flow.target}",
+        )
+
+
+def _timestamps(pair: Pair) -> Iterator[Found]:
+    kept, will_be = pair.source.config("message.timestamp.type"), pair.will_be("message.timestamp.type")
+    if kept == "CreateTime" and will_be == "LogAppendTime":
+        yield (
+            f"{pair.flow.target} would replace every record's time by the time of its copy (LogAppendTime)",
+            "set message.timestamp.type=CreateTime on the target topics before the copy",
+        )
+
+
+def _cleanup(pair: Pair) -> Iterator[Found]:
+    ours, theirs = pair.source.config("cleanup.policy"), pair.will_be("cleanup.policy")
+    if ours is None or theirs is None or ("compact" in ours) == ("compact" in theirs):
+        return
+    if "compact" in theirs:
+        yield (
+            f"{pair.flow.target} would compact what {pair.flow.source} keeps whole: older records of a key are lost",
+            f"set cleanup.policy={ours} on the target topics",
+        )
+    else:
+        yield (
+            f"compacted at {pair.flow.source}, deleted by age at {pair.flow.target}: keys that are not written again "
+            "disappear",
+            f"set cleanup.policy={ours} on the target topics",
+        )
+
+
+def _retention(pair: Pair) -> Iterator[Found]:
+    ours, theirs = pair.source.number("retention.ms"), pair.there.number("retention.ms") if pair.there else None
+    if ours is not None and theirs is not None and theirs >= 0 and (ours < 0 or theirs < ours):
+        kept = "for ever" if ours < 0 else amounts.span(ours / 1000)
+        yield (
+            f"kept {kept} at {pair.flow.source}, {amounts.span(theirs / 1000)} at {pair.flow.target}: what is older is "
+            "deleted as soon as it is copied",
+            f"set retention.ms={ours} on the target topics",
+        )
+
+
+def _partitions(pair: Pair) -> Iterator[Found]:
+    if pair.there is not None and pair.there.partitions != pair.source.partitions:
+        yield (
+            f"{pair.source.partitions} partitions at {pair.flow.source}, {pair.there.partitions} at "
+            f"{pair.flow.target}: keys would land in other partitions after the move",
+            "create the target topics anew with the source's partition count, while they are empty",
+        )
+
+
+def _replication(pair: Pair) -> Iterator[Found]:
+    brokers = len(pair.target.brokers)
+    if pair.there is None and pair.replicas > brokers:
+        yield (
+            f"the flow asks for {pair.replicas} replicas; {pair.flow.target} has {brokers} brokers: the topics cannot "
+            "be created",
+            f"set replication_factor to {brokers} at most, or add brokers to {pair.flow.target}",
+        )
+    elif pair.replicas < pair.source.replication_factor:
+        yield (
+            f"{pair.source.replication_factor} replicas at {pair.flow.source}, {pair.replicas} at {pair.flow.target}",
+            "accept less durability, or add brokers and replicas at the target before applications move",
+        )
+    insync = pair.will_be_number("min.insync.replicas")
+    if insync is not None and insync > pair.replicas:
+        yield (
+            f"min.insync.replicas={insync} with {pair.replicas} replicas at {pair.flow.target}: every write with "
+            "acks=all is refused",
+            f"set min.insync.replicas={max(1, pair.replicas - 1)} on the target topics, or give them more replicas",
+        )
+
+
+def _tiered(pair: Pair) -> Iterator[Found]:
+    if pair.source.config("remote.storage.enable") != "true":
+        return
+    if pair.target.configs.get("remote.log.storage.system.enable") == "true":
+        yield (
+            f"tiered at {pair.flow.source}: the size shown is of the brokers' disks, more is in remote storage",
+            "set remote.storage.enable=true on the target topics, and plan for the remote part of the copy",
+        )
+    else:
+        yield (
+            f"tiered at {pair.flow.source}; {pair.flow.target} has no tiered storage: the whole retention lands on its "
+            "brokers' disks",
+            "shorten the retention, enlarge the target's disks, or enable tiered storage there",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    _message_size,
+    _timestamps,
+    _cleanup,
+    _retention,
+    _partitions,
+    _replication,
+    _tiered,
+)

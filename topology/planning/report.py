@@ -1,0 +1,298 @@
+"""The planning report as a page: what it says and in which order, once for Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from topology.inventory import InventoryTopic
+from topology.planning import FlowPlan, Planning
+from topology.planning.amounts import instant, money, number, rate, several, size, span
+from topology.planning.estimate import Estimate
+from topology.planning.overview import Overview
+from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table
+from topology.planning.waves import WavePlan
+
+_LISTED = 20  # idle and internal topics by name; the rest is counted
+
+
+def report(planning: Planning) -> Page:
+    return tuple(_blocks(planning))
+
+
+def _blocks(planning: Planning) -> Iterator[Block]:
+    yield Heading(1, f"{planning.topology or 'Topology'}: before the migration")
+    yield Sentence(f"From a read-only scan of {instant(planning.taken_ms)}.", "note")
+    for alias in planning.unscanned:
+        yield Sentence(f"{alias} was not scanned: what concerns it is missing here.", "warning")
+    yield from _clusters(planning)
+    yield from _obstacles(planning)
+    yield from _flows(planning)
+    yield from _waves(planning)
+    for each in planning.clusters:
+        yield from _cluster(each, planning)
+    yield from _method(planning)
+
+
+def _clusters(planning: Planning) -> Iterator[Block]:
+    yield Heading(2, "Clusters")
+    head = ("Cluster", "Kafka", "Brokers", "Racks", "Topics", "Partitions", "Stored", "Written", "Groups")
+    rows = []
+    largest = max((each.bytes or 0 for each in planning.clusters), default=0)
+    for each in planning.clusters:
+        cluster = each.cluster
+        rows.append(
+            (
+                Cell(cluster.alias),
+                Cell(cluster.kafka or "unknown"),
+                _count(len(cluster.brokers)),
+                _count(cluster.racks),
+                _count(each.topics),
+                _count(each.partitions),
+                _bar(size(each.bytes), each.bytes, largest),
+                Cell(rate(each.written), number=True),
+                _count(len(cluster.groups)),
+            )
+        )
+    yield Table(head, tuple(rows))
+
+
+def _obstacles(planning: Planning) -> Iterator[Block]:
+    yield Heading(2, "What stands in the way")
+    if not planning.obstacles:
+        yield Sentence("Nothing was found between the clusters that were scanned.")
+        return
+    yield Table(
+        ("Flow", "What", "Topics", "What to do"),
+        tuple(
+            (Cell(each.flow or "all"), Cell(each.what), Cell(several(each.topics)), Cell(each.remedy))
+            for each in planning.obstacles
+        ),
+    )
+
+
+def _flows(planning: Planning) -> Iterator[Block]:
+    yield Heading(2, "Flows")
+    if not planning.flows:
+        yield Sentence("The topology has no flows.")
+        return
+    head = ("Flow", "State", *_ESTIMATE_HEAD, *_cost_head(planning))
+    largest = max((each.estimate.bytes for each in planning.flows if each.estimate), default=0)
+    rows = [_flow_row(each, planning, largest) for each in planning.flows]
+    yield Table(head, tuple(rows))
+    for each in planning.flows:
+        if each.estimate is not None:
+            yield from _doubts(f"{each.flow.id}", each.estimate)
+
+
+def _flow_row(each: FlowPlan, planning: Planning, largest: int) -> tuple[Cell, ...]:
+    name, state = Cell(each.flow.id), Cell(each.flow.state)
+    if each.estimate is None:
+        blank = Cell("unknown", number=True)
+        return (name, state, *[blank] * (len(_ESTIMATE_HEAD) + len(_cost_head(planning))))
+    return (name, state, *_estimate_cells(each.estimate, largest), *_cost_cells(each.estimate, planning))
+
+
+_ESTIMATE_HEAD = ("Topics", "Partitions", "To copy", "Written", "Copies at", "Copy", "Then catch-up", "A day after")
+
+
+def _estimate_cells(estimate: Estimate, largest: int) -> tuple[Cell, ...]:
+    catch_up = estimate.catch_up_s
+    return (
+        _count(estimate.topics),
+        _count(estimate.partitions),
+        _bar(size(estimate.bytes), estimate.bytes, largest),
+        Cell(rate(estimate.written), number=True),
+        Cell(f"{rate(estimate.copy_rate)} ({estimate.limited_by})", number=True),
+        Cell(span(estimate.copy_s), number=True),
+        Cell("never" if catch_up is None else span(catch_up), number=True),
+        Cell(f"{estimate.gib_a_day:,.1f} GiB", number=True),
+    )
+
+
+def _cost_head(planning: Planning) -> tuple[str, ...]:
+    return () if planning.assumptions.price_per_gib is None else ("Cost of the copy", "Cost a day after")
+
+
+def _cost_cells(estimate: Estimate, planning: Planning) -> tuple[Cell, ...]:
+    price = planning.assumptions.price_per_gib
+    if price is None:
+        return ()
+    costs = (estimate.gib * price, estimate.gib_a_day * price)
+    return tuple(Cell(money(cost), number=True) for cost in costs)
+
+
+def _doubts(what: str, estimate: Estimate) -> Iterator[Block]:
+    if estimate.catch_up_s is None:
+        yield Sentence(
+            f"{what} never catches up: {rate(estimate.written)} are written, {rate(estimate.copy_rate)} are copied. "
+            "Raise the quota, or move fewer topics at a time.",
+            "warning",
+        )
+    if estimate.unsized:
+        yield Sentence(
+            f"{what}: the size of {estimate.unsized:,} of {estimate.topics:,} topics is not known, so the copy takes "
+            "longer than shown.",
+            "warning",
+        )
+    elif estimate.unrated:
+        yield Sentence(
+            f"{what}: what is written to {estimate.unrated:,} of {estimate.topics:,} topics is not known, so the "
+            "catch-up takes longer than shown.",
+            "warning",
+        )
+
+
+def _waves(planning: Planning) -> Iterator[Block]:
+    if planning.migration is None:
+        return
+    yield Heading(2, f"Migration waves of {planning.migration}")
+    if not planning.waves:
+        yield Sentence("Its source was not scanned, so the waves cannot be estimated.", "warning")
+        return
+    largest = max(each.estimate.bytes for each in planning.waves)
+    head = ("Wave", "Strategy", *_ESTIMATE_HEAD, *_cost_head(planning))
+    yield Table(
+        head,
+        tuple(
+            (
+                Cell(each.wave.name),
+                Cell(each.wave.strategy.replace("_", " ")),
+                *_estimate_cells(each.estimate, largest),
+                *_cost_cells(each.estimate, planning),
+            )
+            for each in planning.waves
+        ),
+    )
+    for each in planning.waves:
+        yield from _wave(each)
+
+
+def _wave(each: WavePlan) -> Iterator[Block]:
+    yield Heading(3, f"Wave {each.wave.name}")
+    if each.missing:
+        yield Sentence(f"Not at the source: {several(each.missing)}. Correct the names, or drop them.", "warning")
+    yield from _doubts(f"Wave {each.wave.name}", each.estimate)
+    if each.groups:
+        yield Table(
+            ("Group", "Type", "State", "Members", "Behind by at most", "Reads outside the wave"),
+            tuple(
+                (
+                    Cell(group.id),
+                    Cell(group.seen.type if group.seen else "-"),
+                    Cell(group.seen.state if group.seen else "not at the source"),
+                    _count(group.seen.members if group.seen else None),
+                    Cell(f"{group.lag:,} records" if group.seen else "unknown", number=True),
+                    Cell(several(group.elsewhere) or "nothing"),
+                )
+                for group in each.groups
+            ),
+        )
+    else:
+        yield Sentence("No group moves with this wave.")
+    for bystander in each.bystanders:
+        where = f"moves with wave {bystander.wave}" if bystander.wave else "moves with no wave"
+        yield Sentence(
+            f"Group {bystander.id} ({bystander.members:,} members) reads {several(bystander.topics)} and {where}: "
+            "add it to this wave, or keep the flow running until it has moved.",
+            "warning",
+        )
+
+
+def _cluster(each: Overview, planning: Planning) -> Iterator[Block]:
+    cluster = each.cluster
+    yield Heading(2, f"Cluster {cluster.alias}")
+    yield Sentence(f"Cluster id {cluster.cluster_id}, looked at {instant(cluster.taken_ms)}.", "note")
+    if cluster.not_seen:
+        yield Sentence("What the scan could not see:")
+        yield Bullets(cluster.not_seen)
+    if each.largest:
+        yield Heading(3, "Largest topics")
+        yield _topics(each.largest, lambda topic: topic.size_bytes, size, "Stored")
+    yield Heading(3, "Busiest topics")
+    if each.busiest:
+        yield _topics(each.busiest, lambda topic: topic.rate_bytes, rate, "Written")
+    else:
+        why = "Nothing was written during the sample." if each.written == 0 else "No write rates were seen."
+        yield Sentence(why)
+    yield Heading(3, "Idle topics")
+    if each.idle:
+        days = planning.assumptions.idle_days
+        total = sum(topic.size_bytes or 0 for topic in each.idle)
+        yield Sentence(
+            f"{len(each.idle):,} topics, {size(total)}: not written to during the sample, empty or with no record "
+            f"newer than {days} days. Ask their owners before they are copied."
+        )
+        yield Table(
+            ("Topic", "Stored", "Newest record"),
+            tuple(
+                (
+                    Cell(topic.name),
+                    Cell(size(topic.size_bytes), number=True),
+                    Cell(instant(topic.last_append_ms) if topic.last_append_ms is not None else "none", number=True),
+                )
+                for topic in each.idle[:_LISTED]
+            ),
+        )
+        yield from _more(len(each.idle))
+    else:
+        yield Sentence("None.")
+    yield Heading(3, "Internal topics")
+    if each.internal:
+        total = sum(topic.size_bytes or 0 for topic in each.internal)
+        yield Sentence(f"{len(each.internal):,} topics, {size(total)}: no flow takes them unless it names them.")
+        yield Bullets(tuple(topic.name for topic in each.internal[:_LISTED]))
+        yield from _more(len(each.internal))
+    else:
+        yield Sentence("None.")
+
+
+def _topics(
+    topics: Iterable[InventoryTopic],
+    amount: Callable[[InventoryTopic], int | None],
+    text: Callable[[float | None], str],
+    column: str,
+) -> Table:
+    topics = list(topics)
+    largest = max(amount(topic) or 0 for topic in topics)
+    return Table(
+        ("Topic", "Partitions", "Cleanup", column),
+        tuple(
+            (
+                Cell(topic.name),
+                _count(topic.partitions),
+                Cell(topic.config("cleanup.policy") or "unknown"),
+                _bar(text(amount(topic)), amount(topic), largest),
+            )
+            for topic in topics
+        ),
+    )
+
+
+def _method(planning: Planning) -> Iterator[Block]:
+    price = planning.assumptions.price_per_gib
+    yield Heading(2, "How these numbers are made")
+    yield Bullets(
+        (
+            "Stored: the leaders' logs on the brokers' disks, as compressed as they are; copies are of the same size.",
+            "Written: how much those logs grew during the sample; a log that retention cut meanwhile counts as silent.",
+            "Copy: stored bytes / the copy rate, which is the flow's quota or --rate, whichever is less, and "
+            "100 MiB/s where neither is said.",
+            "Then catch-up: stored bytes / (copy rate - written) - copy; never, when as much is written as is copied.",
+            "Behind by at most: end offset minus committed offset; offsets have gaps, so there may be fewer records.",
+            "A day after: what producers write in a day at the rate of the sample, which crosses the network then."
+            + ("" if price is None else f" Costs are at {price:g} a GiB."),
+        )
+    )
+
+
+def _more(count: int) -> Iterator[Block]:
+    if count > _LISTED:
+        yield Sentence(f"and {count - _LISTED:,} more.", "note")
+
+
+def _count(value: int | None) -> Cell:
+    return Cell(number(value), number=True)
+
+
+def _bar(text: str, value: int | None, largest: int) -> Cell:
+    return Cell(text, share=(value or 0) / largest if largest else 0.0, number=True)

@@ -9,7 +9,9 @@ import click
 
 @click.command(epilog="Example: topology graph topology/examples/hub_and_spoke.yaml --format mermaid")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "mermaid", "dot"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "mermaid", "dot", "svg"]), default="text", show_default=True
+)
 @click.option("--level", type=click.Choice(["clusters", "topics"]), default="clusters", show_default=True)
 def graph(path: Path, form: str, level: str) -> None:
     """Draw the clusters (or topics) and the flows between them; what is on a loop without a guard is marked.

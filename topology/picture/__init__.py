@@ -1,0 +1,39 @@
+"""The topology as a picture: text, Mermaid, Graphviz or SVG; what lies on a loop that nothing stops is marked."""
+
+from __future__ import annotations
+
+from topology.graph import build
+from topology.model import Topology
+from topology.picture.edge import Edge
+
+
+def draw(topology: Topology, form: str, level: str) -> str:
+    """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
+    graph = build(topology)
+    loops = {flow.id for route in (*graph.cycles, *graph.growth) for flow in route.loop().flows}
+    paused = {flow.id for flow in topology.flows if flow.plan.state == "paused"}
+    edges = []
+    if level == "topics":
+        for (source, one), (target, two), flow_id in graph.edges:
+            pair = f"{source}/{one}", f"{target}/{two}"
+            edges.append(Edge(*pair, flow_id, flow_id, flow_id in paused, flow_id in loops))
+    else:
+        for flow in topology.flows:
+            names = ", ".join(str(each) for each in flow.plan.topics.include)
+            if flow.plan.naming.policy != "identity":
+                names += f" ({flow.plan.naming.policy})"
+            edges.append(Edge(flow.source, flow.target, flow.id, names, flow.id in paused, flow.id in loops))
+    edges = sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.flow))
+    drawn = {name for edge in edges for name in (edge.source, edge.target)}
+    alone = [] if level == "topics" else sorted(set(topology.clusters) - drawn)
+    if form == "svg":
+        from topology.picture.svg import svg
+
+        return svg(topology.name, edges, alone)
+    if form == "text":
+        from topology.picture.text import text
+
+        return text(edges, alone) + (f"\n\nloop: {graph.cycles[0].loop().rotated()}" if graph.cycles else "")
+    from topology.picture import languages
+
+    return {"mermaid": languages.mermaid, "dot": languages.dot}[form](edges, alone)

@@ -79,7 +79,7 @@ def readable(path: Path) -> Topology:
     broken = any(_CONNECTION.fullmatch(problem.path) for problem in loaded.problems)
     if loaded.topology is None or broken:
         result = lint_loaded(loaded)
-        raise InvalidTopology(concise(result), result.findings)
+        raise InvalidTopology(concise([result]), result.findings)
     return loaded.topology
 
 

@@ -8,10 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from cli.main import main
 from clusters.errors import ProtocolError, Unreachable, WrongCluster
 from clusters.names import TopicPartition
 from clusters.release import release
@@ -22,6 +25,9 @@ from tests.clusters.sites import RealSite
 from topology.inventory import Inventory
 from topology.inventory_json import inventory_from_json, inventory_json
 from topology.inventory_schema import inventory_schema
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 
@@ -239,3 +245,117 @@ def test_many_topics_in_batches(
 )
 def test_releases(versions: dict[int, tuple[int, int]], supported: dict[str, int], expected: str | None) -> None:
     assert release(versions, supported) == expected
+
+
+# --- the command
+
+
+@pytest.fixture
+def files(tmp_path: Path, kafka_pair: Lab) -> Path:
+    """A topology of the two shared clusters and one that nobody runs, with a lint finding in it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{free.getsockname()[1]}"
+    pair = {alias: each.bootstrap for alias, each in kafka_pair.clusters.items()}
+    (tmp_path / "two.yaml").write_text(_topology(pair))
+    (tmp_path / "three.yaml").write_text(_topology({**pair, "lost": nowhere}))
+    return tmp_path
+
+
+def _topology(bootstraps: dict[str, str], more: str = "") -> str:
+    clusters = "".join(f"  {alias}: {{bootstrap: [{each}]{more}}}\n" for alias, each in bootstraps.items())
+    return (
+        "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: scanned}\nclusters:\n" + clusters + "flows:\n"
+        "  - {source: onprem, target: onprem, topics: {include: [orders]}}  # a flow to itself: lint refuses it\n"
+        '  - {source: onprem, target: cloud, topics: {include: [{glob: "*"}]}, naming: {policy: identity}}\n'
+    )
+
+
+def test_scan_and_report(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inventory, page = files / "inventory.json", files / "report.html"
+    command = ["scan", str(files / "two.yaml"), "-o", str(inventory), "--report", str(page), "--sample", "0s"]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "onprem: Kafka 4." in shown.err
+    seen = inventory_from_json(inventory.read_text())
+    assert set(seen.clusters) == {"onprem", "cloud"}
+    assert "<h1>scanned: before the migration</h1>" in page.read_text()
+    assert sorted(each.name for each in files.iterdir()) == ["inventory.json", "report.html", "three.yaml", "two.yaml"]
+    assert main(["report", str(inventory), str(files / "two.yaml")]) == 0
+    assert capsys.readouterr().out.startswith("# scanned: before the migration\n")
+
+
+def test_one_cluster_on_stdout(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-q", "scan", str(files / "three.yaml"), "--cluster", "cloud", "--sample", "0s"]) == 0
+    shown = capsys.readouterr()
+    assert set(inventory_from_json(shown.out).clusters) == {"cloud"}
+    assert shown.err == ""
+
+
+def test_an_unreachable_cluster_writes_nothing(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = files / "inventory.json"
+    output.write_text("what was there")
+    command = ["scan", str(files / "three.yaml"), "-o", str(output), "--sample", "0s", "--timeout", "1s"]
+    assert main(command) == 2
+    assert "cluster lost does not answer" in capsys.readouterr().err
+    assert output.read_text() == "what was there"
+    assert main([*command, "--skip-unreachable"]) == 3
+    assert "skipped: cluster lost does not answer" in capsys.readouterr().err
+    assert set(inventory_from_json(output.read_text()).clusters) == {"onprem", "cloud"}
+
+
+def test_a_missing_secret_is_named_before_any_connection(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCAN_SECRET", raising=False)
+    security = ", security: {protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: SCAN_SECRET}}"
+    path = files / "secret.yaml"
+    path.write_text(_topology({"onprem": "127.0.0.1:1", "cloud": "127.0.0.1:1"}, security))
+    assert main(["scan", str(path), "--timeout", "1s", "--skip-unreachable"]) == 2
+    assert "secret {env: SCAN_SECRET} is not set: export SCAN_SECRET" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cluster", "clod"], "has no cluster `clod`; it has cloud, onprem"),
+        (["-o", "no/such/folder/inventory.json"], "is no directory that this user may write to"),
+        (["-o", "."], "is a directory; name a file"),
+        (["--report", "report.pdf"], "a report is a .md or a .html file"),
+        (["--sample", "5"], "'5' has no unit; expected a duration"),
+        (["--rate", "fast"], "'fast' expected a rate such as `60MiB/s`"),
+        (["--price-per-gib", "-1"], "-1"),
+    ],
+)
+def test_wrong_usage(files: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(files / "two.yaml"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("clusters: [", 1, "SYN001"),
+        (
+            "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: x}\nclusters: {}\n",
+            2,
+            "no clusters to scan",
+        ),
+        (_topology({"onprem": "127.0.0.1:1", "cloud": "127.0.0.1"}), 1, "host:port"),
+        (_topology({"onprem": "127.0.0.1:1"}, ", security: {protocol: SSH}"), 1, "PLAINTEXT, SSL"),
+    ],
+)
+def test_a_file_whose_clusters_cannot_be_read(
+    tmp_path: Path, text: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    assert main(["scan", str(path), "--timeout", "1s"]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_damaged_inventory_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "bad.json").write_text('{"schema": 1, "kind": "inventory", "taken": null, "clusters": {"onprem": {}}}')
+    assert main(["report", str(files / "bad.json"), str(files / "two.yaml")]) == 2
+    assert "damaged at clusters.onprem: `topic_configs` is missing" in capsys.readouterr().err

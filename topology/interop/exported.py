@@ -44,6 +44,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "strimzi", "Strimzi KafkaMirrorMaker2 resources (v1), one for each target", "topology.interop.strimzi_export"
     ),
+    Target("cluster-linking", "properties of cluster links, one for each flow", "topology.interop.linking_export"),
 )
 
 

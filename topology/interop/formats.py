@@ -82,6 +82,7 @@ FORMATS: tuple[Format, ...] = (
     Format("strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "topology.interop.strimzi"),
     Format("connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "topology.interop.connect"),
     Format("mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "topology.interop.mm2"),
+    Format("cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking"),
 )
 
 

@@ -11,11 +11,15 @@ from topology.interop.said import Notes, Said
 
 # MirrorCheckpointConfig; all else that is carried over belongs to the source connector
 _CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups)(?:\..+)?")
-# must be equal in both (research: nothing verifies the agreement)
+# must be equal in both, which nothing verifies: key -> (its default, what goes wrong)
+_NAMES = "offsets are translated for topics that have other names"
 _SHARED = {
-    "replication.policy.class": "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
-    "replication.policy.separator": ".",
-    "offset-syncs.topic.location": "source",
+    "replication.policy.class": ("org.apache.kafka.connect.mirror.DefaultReplicationPolicy", _NAMES),
+    "replication.policy.separator": (".", _NAMES),
+    "offset-syncs.topic.location": (
+        "source",
+        "the checkpoint connector waits for offset syncs where nobody writes them",
+    ),
 }
 
 
@@ -24,15 +28,14 @@ def joined(source: Mapping[str, Said], checkpoint: Mapping[str, Said] | None, no
     out = {key: said for key, said in source.items() if not _CHECKPOINT.fullmatch(key)}
     if checkpoint is None:
         return out
-    for key, default in _SHARED.items():
+    for key, (default, harm) in _SHARED.items():
         one, other = source.get(key), checkpoint.get(key)
         if (one.text.strip() if one else default) != (other.text.strip() if other else default):
             place, more = (one or other), (other if one else None)
             assert place is not None, "one of them says it"
             notes.say(
                 "NAM310",
-                f"`{key}` differs between the source and the checkpoint connector: offsets are translated for topics "
-                "that have other names",
+                f"`{key}` differs between the source and the checkpoint connector: {harm}",
                 place.span,
                 "say the same in both",
                 more=(Label(more.span, "the other connector"),) if more is not None else (),

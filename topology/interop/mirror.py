@@ -221,15 +221,16 @@ def _groups(pair: Pair, notes: Notes) -> dict[str, Any]:
 
     enabled = pair.config.get("sync.group.offsets.enabled")
     if not true(enabled, False):
-        notes.say(
-            "SYC508",
-            f"{pair.source.name}->{pair.target.name}: consumer groups are not written at the target "
-            "(`sync.group.offsets.enabled` is false): after a failover they start where their clients' default says",
-            enabled.span if enabled is not None else pair.where,
-            "set it to true, or translate the offsets when you switch",
-            ids=(pair.id,),
-            severity="info",
-        )
+        if pair.running:
+            notes.say(
+                "SYC508",
+                f"{pair.source.name}->{pair.target.name}: consumer groups are not written at the target "
+                "(`sync.group.offsets.enabled` is false): after a failover they start where their clients' default is",
+                enabled.span if enabled is not None else pair.where,
+                "set it to true, or translate the offsets when you switch",
+                ids=(pair.id,),
+                severity="info",
+            )
         named = pair.config.get("groups")
         if named is not None:
             why = "no group offsets are written; Watershed translates the offsets of any group on demand"

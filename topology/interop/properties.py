@@ -102,7 +102,7 @@ def _property(line: _Line, file: str, notes: Notes) -> Said | None:
         notes.say(
             "SYN011",
             f"`{name}`: a properties file has no comment behind a value; MirrorMaker takes the `#…` for a part of it",
-            _span(file, line, begin + len(kept), len(line.text)),
+            _span(file, line, begin + raw.index("#", len(kept)), len(line.text)),
             "put the comment on a line of its own; it was left out here",
         )
     return Said(name, value, span, key_span)

@@ -15,7 +15,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 # in part from confluentinc/kcp's list of redacted keys, in part from the clients' ConfigDefs (type PASSWORD)
 _SECRET = re.compile(r"(?i)(?:.*[._-])?(?:password|passwd|secret|token|jaas\.config|api[._-]?key|keystore\.key)$")
 _REFERENCE = re.compile(r"\$\{(?P<provider>[^:}]+):(?:(?P<path>[^}]*?):)?(?P<key>[^:}]*)\}")
-_USER_PASSWORD = re.compile(r'(?:username|password|clientId|clientSecret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
+_IN_JAAS = re.compile(r'(?i)(?:[a-z.]*password|[a-z.]*secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
 _HALF = re.compile(r"[_.-]?(?:USER_?NAME|USER|PASSWORD|PASS)$", re.IGNORECASE)
 
 
@@ -62,16 +62,11 @@ def literal_secrets(settings: list[Said], notes: Notes) -> None:
     for said in settings:
         if not secret(said.name) or not said.text.strip():
             continue
-        texts = [next(filter(None, groups), "") for groups in _USER_PASSWORD.findall(said.text)]
-        kept = texts if said.name.endswith("jaas.config") and texts else [said.text]
-        if all(_REFERENCE.search(text) for text in kept):
-            continue
-        if (
-            said.name.endswith("jaas.config")
-            and "password" not in said.text.lower()
-            and "secret" not in said.text.lower()
-        ):
-            continue
+        texts = [said.text]
+        if said.name.endswith("jaas.config"):
+            texts = [next(filter(None, groups), "") for groups in _IN_JAAS.findall(said.text)]
+        if all(_REFERENCE.search(text) for text in texts):
+            continue  # also a JAAS text without a password
         notes.say(
             "SEC601",
             f"`{said.name}` holds a secret in the file itself",

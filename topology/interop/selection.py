@@ -76,7 +76,9 @@ def group_selectors(pair: Pair, notes: Notes) -> tuple[tuple[Selector, ...], tup
                 banned.span,
                 "add `console-consumer-.*, connect-.*, __.*` to it",
             )
-    kept = tuple(each for each in sorted({*exclude, *ahead}) if any(_meet_group(one, each) for one in include))
+    if banned is None:  # MirrorMaker's own list: only what it changes
+        exclude = [each for each in exclude if any(_meet_group(one, each) for one in include)]
+    kept = tuple(sorted({*exclude, *ahead}))
     return tuple(sorted(set(include))), kept
 
 

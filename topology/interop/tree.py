@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from topology.finding import Label, Span
+from topology.finding import Label, Problem, Span
 from topology.interop.formats import Document
 from topology.interop.said import Notes, Said
 from topology.nodes import Node, parse
@@ -51,6 +51,14 @@ def key_span(node: Node, name: str) -> Span:
     return next((key.span for key, _ in reversed(node.entries) if key.text == name), node.span)
 
 
+def _refused(problem: Problem) -> tuple[str, Span, str]:
+    if problem.code != "SYN014":
+        return problem.message, problem.labels[0].span, problem.help
+    what = problem.message.partition(" is not part")[0]
+    message = f"{what} is not followed: its value is missing here" if "alias" in what else problem.message
+    return message, problem.labels[0].span, "write the value out"
+
+
 def documents_of(document: Document, notes: Notes) -> Iterator[Node]:
     """The tree of every YAML document of the file, with the lines of the file. What does not parse is said."""
     parts = re.split(r"(?m)^(?=---(?:\s|$))", document.text)
@@ -59,7 +67,8 @@ def documents_of(document: Document, notes: Notes) -> Iterator[Node]:
         if part.strip() and part.strip() != "---":
             node, problems = parse("\n" * line + part, document.file)
             for problem in problems:
-                notes.wrong.setdefault((problem.code, problem.message, problem.labels[0].span), problem)
+                if not problem.message.startswith("anchor"):  # an anchor alone changes nothing; an alias does
+                    notes.say(problem.code, *_refused(problem))
             if node is not None and node.kind != "scalar":
                 yield node
         line += part.count("\n")

@@ -13,7 +13,7 @@ _STYLE = """
   --bar: #2b4a6b; --head: #1d2329; --alarm: #ffc48a; --alarm-paper: #2c2015; --alarm-line: #b8671f; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 76rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 82rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .25rem; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; padding-bottom: .3rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
@@ -27,10 +27,11 @@ ul { margin: .4rem 0; padding-left: 1.25rem; }
 table { border-collapse: collapse; min-width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .7rem; border-bottom: 1px solid var(--line); }
 th { background: var(--head); font-weight: 600; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 6rem; max-width: 28rem; }
-.number { text-align: right; white-space: nowrap; min-width: 0; }
+td { overflow-wrap: break-word; max-width: 28rem; }
+small { display: block; color: var(--quiet); }
+.number { text-align: right; white-space: nowrap; }
 .bar { display: block; height: 5px; margin: 3px 0 0 auto; background: var(--bar); border-radius: 2px; }
-td.bars { min-width: 9rem; }
+td.bars { min-width: 8rem; }
 @media print { .scroll { overflow: visible; } h2 { break-after: avoid; } }
 """
 
@@ -67,10 +68,11 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
+    said = escape(cell.text) + (f"<small>{escape(cell.note)}</small>" if cell.note else "")
     if cell.share is None:
-        return f"<td{_right(cell.number)}>{escape(cell.text)}</td>"
+        return f"<td{_right(cell.number)}>{said}</td>"
     width = round(100 * min(max(cell.share, 0.0), 1.0), 1)
-    return f'<td class="number bars">{escape(cell.text)}<span class="bar" style="width: {width:g}%"></span></td>'
+    return f'<td class="number bars">{said}<span class="bar" style="width: {width:g}%"></span></td>'
 
 
 def _right(number: bool) -> str:

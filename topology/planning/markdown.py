@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.planning.page import Block, Bullets, Heading, Page, Sentence, Table, right
+from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table, right
 
 
 def markdown(page: Page) -> str:
@@ -25,8 +25,14 @@ def _block(block: Block) -> str:
 
 def _table(table: Table) -> str:
     lines = [table.head, tuple("---:" if right(table, at) else "---" for at in range(len(table.head)))]
-    lines += [tuple(_safe(cell.text) for cell in row) for row in table.rows]
+    lines += [
+        tuple(_safe(f"{cell.text} ({cell.note})" if cell.note else cell.text) for cell in row) for row in table.rows
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(cell: Cell) -> str:
+    return _safe(f"{cell.text} ({cell.note})" if cell.note else cell.text)
 
 
 def _safe(text: str) -> str:

@@ -29,11 +29,12 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """share, from 0 to 1, draws a bar; number: set to the right."""
+    """share, from 0 to 1, draws a bar; number: set to the right; note: said smaller below."""
 
     text: str
     share: float | None = None
     number: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def _flows(planning: Planning) -> Iterator[Block]:
     if not planning.flows:
         yield Sentence("The topology has no flows.")
         return
-    head = ("Flow", "State", *_ESTIMATE_HEAD, *_cost_head(planning))
+    head = ("Flow", "State", *_ESTIMATE_HEAD)
     largest = max((each.estimate.bytes for each in planning.flows if each.estimate), default=0)
     rows = [_flow_row(each, planning, largest) for each in planning.flows]
     yield Table(head, tuple(rows))
@@ -88,37 +88,30 @@ def _flow_row(each: FlowPlan, planning: Planning, largest: int) -> tuple[Cell, .
     name, state = Cell(each.flow.id), Cell(each.flow.state)
     if each.estimate is None:
         blank = Cell("unknown", number=True)
-        return (name, state, *[blank] * (len(_ESTIMATE_HEAD) + len(_cost_head(planning))))
-    return (name, state, *_estimate_cells(each.estimate, largest), *_cost_cells(each.estimate, planning))
+        return (name, state, *[blank] * len(_ESTIMATE_HEAD))
+    return (name, state, *_estimate_cells(each.estimate, largest, planning))
 
 
 _ESTIMATE_HEAD = ("Topics", "Partitions", "To copy", "Written", "Copies at", "Copy", "Then catch-up", "A day after")
 
 
-def _estimate_cells(estimate: Estimate, largest: int) -> tuple[Cell, ...]:
+def _estimate_cells(estimate: Estimate, largest: int, planning: Planning) -> tuple[Cell, ...]:
     catch_up = estimate.catch_up_s
     return (
         _count(estimate.topics),
         _count(estimate.partitions),
-        _bar(size(estimate.bytes), estimate.bytes, largest),
+        _bar(size(estimate.bytes), estimate.bytes, largest, _cost(estimate.gib, planning)),
         Cell(rate(estimate.written), number=True),
-        Cell(f"{rate(estimate.copy_rate)} ({estimate.limited_by})", number=True),
+        Cell(rate(estimate.copy_rate), number=True, note=estimate.limited_by),
         Cell(span(estimate.copy_s), number=True),
         Cell("never" if catch_up is None else span(catch_up), number=True),
-        Cell(f"{estimate.gib_a_day:,.1f} GiB", number=True),
+        Cell(f"{estimate.gib_a_day:,.1f} GiB", number=True, note=_cost(estimate.gib_a_day, planning)),
     )
 
 
-def _cost_head(planning: Planning) -> tuple[str, ...]:
-    return () if planning.assumptions.price_per_gib is None else ("Cost of the copy", "Cost a day after")
-
-
-def _cost_cells(estimate: Estimate, planning: Planning) -> tuple[Cell, ...]:
+def _cost(gib: float, planning: Planning) -> str:
     price = planning.assumptions.price_per_gib
-    if price is None:
-        return ()
-    costs = (estimate.gib * price, estimate.gib_a_day * price)
-    return tuple(Cell(money(cost), number=True) for cost in costs)
+    return "" if price is None else f"costs {money(gib * price)}"
 
 
 def _doubts(what: str, estimate: Estimate) -> Iterator[Block]:
@@ -150,15 +143,14 @@ def _waves(planning: Planning) -> Iterator[Block]:
         yield Sentence("Its source was not scanned, so the waves cannot be estimated.", "warning")
         return
     largest = max(each.estimate.bytes for each in planning.waves)
-    head = ("Wave", "Strategy", *_ESTIMATE_HEAD, *_cost_head(planning))
+    head = ("Wave", "Strategy", *_ESTIMATE_HEAD)
     yield Table(
         head,
         tuple(
             (
                 Cell(each.wave.name),
                 Cell(each.wave.strategy.replace("_", " ")),
-                *_estimate_cells(each.estimate, largest),
-                *_cost_cells(each.estimate, planning),
+                *_estimate_cells(each.estimate, largest, planning),
             )
             for each in planning.waves
         ),
@@ -191,8 +183,9 @@ def _wave(each: WavePlan) -> Iterator[Block]:
         yield Sentence("No group moves with this wave.")
     for bystander in each.bystanders:
         where = f"moves with wave {bystander.wave}" if bystander.wave else "moves with no wave"
+        members = "1 member" if bystander.members == 1 else f"{bystander.members:,} members"
         yield Sentence(
-            f"Group {bystander.id} ({bystander.members:,} members) reads {several(bystander.topics)} and {where}: "
+            f"Group {bystander.id} ({members}) reads {several(bystander.topics)} and {where}: "
             "add it to this wave, or keep the flow running until it has moved.",
             "warning",
         )
@@ -294,5 +287,5 @@ def _count(value: int | None) -> Cell:
     return Cell(number(value), number=True)
 
 
-def _bar(text: str, value: int | None, largest: int) -> Cell:
-    return Cell(text, share=(value or 0) / largest if largest else 0.0, number=True)
+def _bar(text: str, value: int | None, largest: int, note: str = "") -> Cell:
+    return Cell(text, share=(value or 0) / largest if largest else 0.0, number=True, note=note)

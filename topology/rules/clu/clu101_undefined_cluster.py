@@ -42,7 +42,7 @@ def check(context: Context) -> Iterator[Problem]:
     if context.topology is None or context.topology.root.at("clusters") is None:
         return
     known = context.topology.clusters
-    for path, value in _mentions(context.topology.root):
+    for path, value in mentions(context.topology.root):
         alias = value.data
         if alias not in known:
             near = nearest(alias, known)
@@ -56,7 +56,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _mentions(root: Value) -> Iterator[tuple[str, Value]]:
+def mentions(root: Value) -> Iterator[tuple[str, Value]]:
     for index, flow in enumerate(root.list("flows")):
         for end in ("source", "target"):
             if (value := flow.at(end)) is not None:

@@ -1,0 +1,103 @@
+"""CLU102 duplicate-physical-cluster: two aliases stand for one cluster: one `cluster_id`, or one bootstrap address.
+
+Why: every proof about loops, duplicates and growing names is made on aliases. Where two of them are one cluster a flow
+between them copies topics into themselves, and `kafka.kafka.…` grows under prefix naming.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+      cloud: {bootstrap: [K1.example.internal:9093, k2.example.internal:9093]}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093], cluster_id: CloAAAAAAAAAAAAAAAAAAA}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Source: apache/kafka#10277, apache/kafka#22079, KAFKA-9914
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Value
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+Places = dict[str, Span]
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    clusters = topology.root.at("clusters") if topology is not None else None
+    if clusters is None:
+        return
+    told: list[set[str]] = []
+    for said, shared in (("the cluster id", _by_id(context, clusters)), ("the address", _by_address(clusters))):
+        for key, places in sorted(shared.items()):
+            aliases = set(places)
+            if len(aliases) > 1 and not _apart(context, aliases) and not any(aliases <= each for each in told):
+                told.append(aliases)
+                yield _problem(f"{said} `{key}`", places)
+
+
+def _problem(what: str, places: Places) -> Problem:
+    aliases = sorted(places)
+    return Problem(
+        "CLU102",
+        f"{some(aliases)} are one cluster: they share {what}",
+        labels(*((places[alias], f"clusters.{alias}") for alias in aliases)),
+        path=f"clusters.{aliases[1]}",
+        ids=tuple(aliases),
+        help="declare the cluster once and let all flows use that alias, or correct the id or address that is wrong",
+    )
+
+
+def _by_id(context: Context, clusters: Value) -> dict[str, Places]:
+    """Cluster id → aliases that pin it, or that a scan found it behind."""
+    shared: dict[str, Places] = {}
+    for alias, cluster in clusters.fields.items():
+        scanned = context.inventory.cluster(alias) if context.inventory is not None else None
+        ids = {cluster.get("cluster_id"), scanned.cluster_id if scanned is not None else None}
+        for each in ids - {None}:
+            shared.setdefault(str(each), {})[alias] = cluster.where("cluster_id")
+    return shared
+
+
+def _by_address(clusters: Value) -> dict[str, Places]:
+    shared: dict[str, Places] = {}
+    for alias, cluster in clusters.fields.items():
+        for address in cluster.list("bootstrap"):
+            shared.setdefault(_address(address.data), {}).setdefault(alias, address.span)
+    return shared
+
+
+def _address(text: str) -> str:
+    """Host names know no case, and a dot at their end changes nothing; every name of this machine is one."""
+    host, _, port = text.lower().rpartition(":")
+    host = host.rstrip(".")
+    return f"{'localhost' if host in LOOPBACK else host}:{port}"
+
+
+def _apart(context: Context, aliases: set[str]) -> bool:
+    """Whether a scan saw each of them, under ids of their own: a proxy may serve several clusters at one address."""
+    if context.inventory is None:
+        return False
+    seen = [context.inventory.cluster(alias) for alias in aliases]
+    ids = {each.cluster_id for each in seen if each is not None}
+    return len(ids) == len(aliases)
+
+
+RULE = Rule("CLU102", "duplicate-physical-cluster", "error", __doc__, check)

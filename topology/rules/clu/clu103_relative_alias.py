@@ -1,0 +1,75 @@
+"""CLU103 relative-alias: an alias such as `local`, `remote` or `primary` says where a cluster is seen from, not what it
+is.
+
+Why: the word means another cluster at the other site, and after a failover it means the wrong one everywhere. Prefix
+naming writes it into topic names for good. Where `pattern: {active_standby: …}` gives a cluster the very role that its
+alias says, this is only told; the name of the place is still better.
+
+Bad:
+
+    clusters:
+      local: {bootstrap: [k1.lon.example.internal:9093]}
+      remote: {bootstrap: [k1.dub.example.internal:9093]}
+    flows:
+      - source: local
+        target: remote
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      london: {bootstrap: [k1.lon.example.internal:9093]}
+      dublin: {bootstrap: [k1.dub.example.internal:9093]}
+    flows:
+      - source: london
+        target: dublin
+        topics: {include: [orders]}
+
+Source: strimzi/strimzi-kafka-operator#3249, where both sites called the other one `remote-cluster`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+ACTIVE = frozenset({"active", "local", "main", "master", "primary", "source", "src"})
+STANDBY = frozenset(
+    {"backup", "dest", "destination", "dr", "failover", "passive", "remote", "secondary", "slave", "standby", "target"}
+)
+RELATIVE = ACTIVE | STANDBY | {"here", "mine", "origin", "other", "ours", "theirs", "there", "this"}
+NOISE = frozenset({"cluster", "datacenter", "dc", "kafka", "region", "site"})
+
+
+def check(context: Context) -> Iterator[Problem]:
+    clusters = context.topology.root.at("clusters") if context.topology is not None else None
+    if context.topology is None or clusters is None:
+        return
+    roles = context.topology.root.at("pattern", "active_standby")
+    for alias, cluster in clusters.fields.items():
+        words = _words(alias)
+        if not words or not words <= RELATIVE:
+            continue
+        named = roles is not None and (
+            (alias == roles.get("active") and words <= ACTIVE) or (alias == roles.get("standby") and words <= STANDBY)
+        )
+        yield Problem(
+            "CLU103",
+            f"alias `{alias}` depends on where one stands",
+            (Label(cluster.key or cluster.span),),
+            path=f"clusters.{alias}",
+            ids=(alias,),
+            help="name it after what stays true: its place, site or business (`london`, `euw1`, `shop`)",
+            severity="info" if named else None,
+        )
+
+
+def _words(alias: str) -> frozenset[str]:
+    """The alias's words without numbers and without those that every cluster could carry."""
+    words = (word.rstrip("0123456789") for word in alias.split("-"))
+    return frozenset(word for word in words if word and word not in NOISE)
+
+
+RULE = Rule("CLU103", "relative-alias", "warning", __doc__, check)

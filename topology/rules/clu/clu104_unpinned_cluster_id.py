@@ -1,0 +1,43 @@
+"""CLU104 unpinned-cluster-id: a cluster is declared without the `cluster_id` that its brokers must answer with.
+
+Why: an address is only a name. A changed DNS entry, a tunnel or a copied file leads to another cluster, and nothing but
+the pinned id notices before records are written there.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+
+Source: segmentio/topicctl README, Tool safety
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    clusters = context.topology.root.at("clusters") if context.topology is not None else None
+    for alias, cluster in clusters.fields.items() if clusters is not None else ():
+        if cluster.at("cluster_id") is None:
+            seen = context.inventory.cluster(alias) if context.inventory is not None else None
+            found = f"the scan saw `{seen.cluster_id}`" if seen is not None else "`topology scan` shows it"
+            yield Problem(
+                "CLU104",
+                f"cluster `{alias}` pins no `cluster_id`",
+                (Label(cluster.key or cluster.span),),
+                path=f"clusters.{alias}",
+                ids=(alias,),
+                help=f"write `cluster_id:` once somebody made sure that it is the right cluster; {found}",
+            )
+
+
+RULE = Rule("CLU104", "unpinned-cluster-id", "warning", __doc__, check, profile="strict")

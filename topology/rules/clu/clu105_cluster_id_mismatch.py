@@ -1,0 +1,47 @@
+"""CLU105 cluster-id-mismatch: the brokers answer with another cluster id than the file pins.
+
+Why: this is another cluster behind the same address, or one that was built anew. Positions, the ledger and the loop
+guard of the old one mean nothing there, so nothing must be written.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+    --- # topology scan
+    a: {cluster_id: CloAAAAAAAAAAAAAAAAAAA}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+    --- # topology scan
+    a: {cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
+
+Source: segmentio/topicctl README, Tool safety; own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology, inventory = context.topology, context.inventory
+    for alias, cluster in topology.clusters.items() if topology is not None and inventory is not None else ():
+        seen = inventory.cluster(alias) if inventory is not None else None
+        if topology is None or seen is None or cluster.cluster_id in (None, seen.cluster_id):
+            continue
+        yield Problem(
+            "CLU105",
+            f"`{alias}` is cluster {seen.cluster_id}, but the file pins {cluster.cluster_id}",
+            (Label(topology.root.where("clusters", alias, "cluster_id"), "pinned here"),),
+            path=f"clusters.{alias}.cluster_id",
+            ids=(alias,),
+            help="find out which cluster answers at these addresses; change the pinned id only if the new one is meant",
+        )
+
+
+RULE = Rule("CLU105", "cluster-id-mismatch", "error", __doc__, check, needs="live")

@@ -1,0 +1,56 @@
+"""CLU108 orphan-cluster: a cluster is declared and no flow uses it.
+
+Why: either the declaration is a leftover, which somebody will trust one day, or a flow was forgotten. A file without
+any flow is just being begun, and nothing is said about it.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
+      lake: {bootstrap: [k1.lake.example.internal:9093]}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.clu.clu101_undefined_cluster import mentions
+
+
+def check(context: Context) -> Iterator[Problem]:
+    clusters = context.topology.root.at("clusters") if context.topology is not None else None
+    if context.topology is None or clusters is None:
+        return
+    used = {value.data for _, value in mentions(context.topology.root)}
+    for alias, cluster in clusters.fields.items() if used else ():
+        if alias not in used:
+            yield Problem(
+                "CLU108",
+                f"no flow uses cluster `{alias}`",
+                (Label(cluster.key or cluster.span),),
+                path=f"clusters.{alias}",
+                ids=(alias,),
+                help="add the flow that is missing, or remove the cluster",
+            )
+
+
+RULE = Rule("CLU108", "orphan-cluster", "warning", __doc__, check, profile="strict")

@@ -1,0 +1,41 @@
+"""CLU109 single-bootstrap: a cluster is reached through one address only.
+
+Why: a client needs any one broker that answers to learn all others. With a single address nothing starts while that
+broker is down, and restarts tend to come together. Not told of a cluster that is known to have one broker.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093, k2.onprem.example.internal:9093]}
+      ship: {bootstrap: [k1.ship.example.internal:9093], facts: {brokers: 1}}
+
+Source: apache/kafka CommonClientConfigs.java, BOOTSTRAP_SERVERS_DOC
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for alias, cluster in context.topology.clusters.items() if context.topology is not None else ():
+        if context.topology is not None and len(cluster.bootstrap) == 1 and context.facts.cluster(alias).brokers != 1:
+            yield Problem(
+                "CLU109",
+                f"cluster `{alias}` has a single bootstrap address",
+                (Label(context.topology.root.where("clusters", alias, "bootstrap")),),
+                path=f"clusters.{alias}.bootstrap",
+                ids=(alias,),
+                help="add the address of a second broker; with one broker say `facts: {brokers: 1}`",
+            )
+
+
+RULE = Rule("CLU109", "single-bootstrap", "info", __doc__, check)

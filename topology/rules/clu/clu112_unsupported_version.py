@@ -1,0 +1,110 @@
+"""CLU112 unsupported-version: a cluster's Kafka is older than what a flow does with it.
+
+Why: Watershed reads and writes by topic id, so that a topic that was deleted and made anew is never taken for the old
+one. Brokers that do not know those requests close the connection, and the flow fails at its start. Record headers and
+changing configs one by one are older, and only told with it.
+
+Bad:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093], facts: {kafka: "2.8"}}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093], facts: {kafka: "4.1"}}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      onprem: {bootstrap: [k1.onprem.example.internal:9093], facts: {kafka: "3.9"}}
+      cloud: {bootstrap: [k1.cloud.example.internal:9093], facts: {kafka: "4.1"}}
+    flows:
+      - source: onprem
+        target: cloud
+        topics: {include: [orders]}
+
+Source: KIP-516 (Fetch 13 in Kafka 3.1, Produce 13 in Kafka 4.1); KIP-339 (2.3); KIP-82 (0.11); apache/kafka
+MirrorSourceConnector.java, which raises without incremental configs
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+_RELEASE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?![0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a flow does at one of its ends, since which release brokers can do it, and whether a flow does."""
+
+    end: str
+    release: tuple[int, int]
+    what: str
+    used: Callable[[Flow], bool]
+
+
+NEEDS = (
+    Need("target", (4, 1), "writing by topic id", lambda flow: True),
+    Need("source", (3, 1), "reading by topic id", lambda flow: True),
+    Need("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
+    Need("target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None),
+)
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    ends: dict[str, dict[str, list[Flow]]] = {}
+    for flow in topology.flows:
+        for end, alias in (("source", flow.source), ("target", flow.target)):
+            ends.setdefault(alias, {}).setdefault(end, []).append(flow)
+    for alias, flows in sorted(ends.items()):
+        kafka = context.facts.cluster(alias).kafka
+        match = _RELEASE.match(kafka or "")
+        if match is None:
+            continue
+        release = int(match[1]), int(match[2] or 0)
+        missing = [
+            (need, using)
+            for need in NEEDS
+            if release < need.release and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
+        ]
+        if missing:
+            yield _problem(context, topology, alias, str(kafka), missing)
+
+
+def _problem(
+    context: Context, topology: Topology, alias: str, kafka: str, missing: list[tuple[Need, list[Flow]]]
+) -> Problem:
+    [(newest, flows), *_] = missing
+    seen = context.inventory.cluster(alias) if context.inventory is not None else None
+    cluster = topology.root.at("clusters", alias)
+    said = None if cluster is None else (cluster.at("facts", "kafka") or cluster)
+    return Problem(
+        "CLU112",
+        f"`{alias}` runs Kafka {kafka}; as the {newest.end} of {some([flow.id for flow in flows])} it needs "
+        f"{_text(newest)}",
+        labels((None if said is None else said.span, f"Kafka {kafka}"), (flows[0].declared, flows[0].id)),
+        path=f"clusters.{alias}.facts.kafka",
+        ids=(alias,),
+        help=f"upgrade `{alias}` to Kafka {_text(newest)} or newer, or correct `facts.kafka`",
+        notes=tuple(f"{need.what} ({need.end}): since Kafka {_text(need)}" for need, _ in missing),
+        confidence="certain" if seen is not None and seen.kafka is not None else "likely",
+    )
+
+
+def _text(need: Need) -> str:
+    return ".".join(map(str, need.release))
+
+
+RULE = Rule("CLU112", "unsupported-version", "error", __doc__, check)

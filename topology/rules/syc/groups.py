@@ -1,0 +1,76 @@
+"""Which consumer groups a flow synchronises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.finding import Span
+from topology.inventory import InventoryGroup
+from topology.model import Flow
+from topology.overlap import common
+from topology.plan import Mode
+from topology.rule import Context
+from topology.selectors import Selector, TopicSelection
+
+EVERYTHING = Selector("glob", "*")
+# apache/kafka DefaultGroupFilter.java excludes the first three
+TOOLS = ("console-consumer-*", "connect-*", "__*", "_confluent*")
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`sync.groups` of one flow. Without `include` every group whose positions are in topics that the flow carries."""
+
+    flow: Flow
+    mode: Mode
+    include: tuple[Selector, ...]
+    exclude: tuple[Selector, ...]
+
+    @property
+    def running(self) -> bool:
+        return self.mode != "never" and self.flow.plan.state == "running"
+
+    @property
+    def span(self) -> Span:
+        """Where the mode is said, or the flow."""
+        return self.flow.settings.where("sync", "groups", "mode")
+
+    def selects(self, group: str) -> bool:
+        chosen = not self.include or any(each.matches(group) for each in self.include)
+        return chosen and not any(each.matches(group) for each in self.exclude)
+
+    def share(self, other: Groups) -> str | None:
+        """A group that both select: a name, or `*` for whatever there is; None when there is none."""
+        named = [each.text for each in (*self.include, *other.include) if each.kind == "literal"]
+        for name in sorted(named):
+            if self.selects(name) and other.selects(name):
+                return name
+        found = common(frozenset({("", "", self._names()), ("", "", other._names())}))
+        if not found.found:
+            return None
+        return "*" if not self.include and not other.include else found.name or "*"
+
+    def _names(self) -> TopicSelection:
+        return TopicSelection(self.include or (EVERYTHING,), self.exclude)
+
+
+def groups_of(flow: Flow) -> Groups:
+    """The section as it is said; `never` without one."""
+    said = flow.settings.at("sync", "groups")
+    if said is None:
+        return Groups(flow, "never", (), ())
+    return Groups(flow, said.get("mode", default="never"), said.texts("include"), said.texts("exclude"))
+
+
+def scanned(context: Context, groups: Groups) -> list[InventoryGroup]:
+    """The source's groups that are synchronised, by id: selected, and with a position in a topic that is carried."""
+    inventory = context.inventory
+    cluster = inventory.cluster(groups.flow.source) if inventory is not None and groups.mode != "never" else None
+    if cluster is None:
+        return []
+    plan = groups.flow.plan
+    return [
+        group
+        for _, group in sorted(cluster.groups.items())
+        if groups.selects(group.id) and any(plan.selects(topic) for topic in group.offsets)
+    ]

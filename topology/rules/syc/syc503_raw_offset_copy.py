@@ -1,0 +1,76 @@
+"""SYC503 raw-offset-copy: positions are taken over as equal (`offsets: aligned`) where offsets cannot be equal.
+
+Why: with `aligned` a group's position is the same number on both sides. Where several flows write a topic, where
+records are left out (`forward: local`, `start: latest`) or where keys choose the partition anew, the number points at
+another record: the group skips some or reads some again. `mapped` translates each position exactly.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        offsets: aligned
+        merge: {allowed: true}
+        sync: {groups: {mode: once}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        offsets: mapped
+        merge: {allowed: true}
+        sync: {groups: {mode: once}}
+
+Source: apache/kafka OffsetSyncStore.java: why offsets differ between clusters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.syc.groups import groups_of
+
+REASONS = (
+    (("merge", "allowed"), True, "several flows write the target's topics"),
+    (("partitions", "mapping"), "key", "keys choose the partition at the target"),
+    (("delivery", "start"), "latest", "the copy begins in the middle"),
+    (("provenance", "forward"), "local", "records that other flows brought are left out"),
+)
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        reasons = [(path, why) for path, value, why in REASONS if flow.settings.get(*path) == value]
+        moves = context.topology is not None and _moved(context, flow)
+        if flow.plan.offsets == "aligned" and reasons and (moves or groups_of(flow).mode != "never"):
+            yield _problem(flow, reasons)
+
+
+def _moved(context: Context, flow: Flow) -> bool:
+    migration = context.topology.migration if context.topology is not None else None
+    return migration is not None and migration.flow == flow.id
+
+
+def _problem(flow: Flow, reasons: list[tuple[tuple[str, str], str]]) -> Problem:
+    return Problem(
+        "SYC503",
+        f"flow {flow.id} takes positions over as they are (`offsets: aligned`), but "
+        + ", and ".join(why for _, why in reasons),
+        labels(
+            (flow.settings.where("offsets"), "equal offsets"),
+            *((flow.settings.where(*path), why) for path, why in reasons),
+        ),
+        path=f"{flow.path}.offsets",
+        ids=(flow.id,),
+        help="say `offsets: mapped`: positions are then translated, exactly",
+    )
+
+
+RULE = Rule("SYC503", "raw-offset-copy", "error", __doc__, check)

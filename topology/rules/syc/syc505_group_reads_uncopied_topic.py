@@ -1,0 +1,70 @@
+"""SYC505 group-reads-uncopied-topic: a group whose positions are carried over also reads topics that no flow carries
+there.
+
+Why: at the target the group finds only a part of what it reads, and begins the rest at nothing.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {groups: {mode: once}}
+    --- # topology scan
+    a: {topics: {orders: {}, rates: {}}, groups: {billing: {offsets: {orders: {0: 7}, rates: {0: 3}}}}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, rates]}
+        sync: {groups: {mode: once}}
+    --- # topology scan
+    a: {topics: {orders: {}, rates: {}}, groups: {billing: {offsets: {orders: {0: 7}, rates: {0: 3}}}}}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some, unique
+from topology.rules.syc.groups import groups_of, scanned
+from topology.selectors import is_internal
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None:
+        return
+    along: dict[tuple[str, str], list[Flow]] = {}
+    for flow in context.topology.flows:
+        along.setdefault((flow.source, flow.target), []).append(flow)
+    for flow in context.topology.flows:
+        groups = groups_of(flow)
+        missing: dict[str, list[str]] = {}
+        for group in scanned(context, groups):
+            for topic in sorted(group.offsets):
+                carried = any(each.plan.selects(topic) for each in along[flow.source, flow.target])
+                if not carried and not is_internal(topic):
+                    missing.setdefault(group.id, []).append(topic)
+        if missing:
+            topics = unique(topic for each in missing.values() for topic in each)
+            yield Problem(
+                "SYC505",
+                f"{some(list(missing))} also reads {some(topics)}, which no flow carries from {flow.source} to "
+                f"{flow.target}",
+                labels(
+                    (groups.span, "positions are carried over"), (flow.settings.where("topics", "include"), "topics")
+                ),
+                path=f"{flow.path}.sync.groups",
+                ids=(flow.id, *missing),
+                help="carry these topics too, or exclude the group",
+            )
+
+
+RULE = Rule("SYC505", "group-reads-uncopied-topic", "warning", __doc__, check, needs="inventory")

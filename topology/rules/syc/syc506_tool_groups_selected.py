@@ -1,0 +1,61 @@
+"""SYC506 tool-groups-selected: groups of tools (`console-consumer-*`, `connect-*`, `__*`) are synchronised.
+
+Why: console consumers are noise that never comes back, and a connector's positions belong to its workers: at the target
+they meet other workers' state under the same name.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {groups: {mode: continuous, include: [billing, {glob: "connect-*"}]}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {groups: {mode: continuous, include: [billing], exclude: [{glob: "connect-*"}]}}
+
+Source: apache/kafka DefaultGroupFilter.java
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some, unique
+from topology.rules.syc.groups import TOOLS, groups_of, scanned
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        groups = groups_of(flow)
+        if groups.mode == "never":
+            continue
+        # a glob that begins like a tool's groups selects nothing else
+        said = [each for each in flow.settings.list("sync", "groups", "include") if _of_tool(str(each.data))]
+        said = [each for each in said if each.data.kind != "regex" and each.data not in groups.exclude]
+        seen = [group.id for group in scanned(context, groups) if _of_tool(group.id)]
+        names = unique([*(str(each.data) for each in said), *seen])
+        if names:
+            yield Problem(
+                "SYC506",
+                f"flow {flow.id} synchronises {some(names)}, which belongs to a tool",
+                labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
+                path=f"{flow.path}.sync.groups",
+                ids=(flow.id, *names),
+                help="exclude them: `exclude: [" + ", ".join(f'{{glob: "{each}"}}' for each in TOOLS[:3]) + "]`",
+            )
+
+
+def _of_tool(group: str) -> bool:
+    return any(fnmatchcase(group, tool) for tool in TOOLS)
+
+
+RULE = Rule("SYC506", "tool-groups-selected", "warning", __doc__, check)

@@ -1,0 +1,91 @@
+"""SYC507 offset-expiry: a synchronised group has nothing new to read for longer than the target keeps positions.
+
+Why: the brokers forget the positions of an empty group after `offsets.retention.minutes` (7 days by default). A copied
+group is empty at the target, and where its topics rest, nothing renews its positions: after the failover it begins at
+its own default, the beginning or the end.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [archive]}
+        sync: {groups: {mode: once}}
+    --- # topology scan
+    a:
+      topics: {archive: {records_end: 7, last_append_ms: 1763000000000}}
+      groups: {audit: {offsets: {archive: {0: 7}}, lag: {archive: 0}}}
+    b: {configs: {offsets.retention.minutes: "10080"}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [archive]}
+        sync: {groups: {mode: once}}
+    --- # topology scan
+    a:
+      topics: {archive: {records_end: 7, last_append_ms: 1767225599000}}
+      groups: {audit: {offsets: {archive: {0: 7}}, lag: {archive: 0}}}
+    b: {configs: {offsets.retention.minutes: "10080"}}
+
+Source: apache/kafka GroupCoordinatorConfig.java, OFFSETS_RETENTION_MINUTES_DOC; KIP-211
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.inventory import InventoryCluster, InventoryGroup
+from topology.model import Flow
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.syc.groups import groups_of, scanned
+
+KEY = "offsets.retention.minutes"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None or context.inventory is None:
+        return
+    for flow in context.topology.flows:
+        source, target = context.inventory.cluster(flow.source), context.inventory.cluster(flow.target)
+        minutes = target.configs.get(KEY, "") if target is not None else ""
+        groups = groups_of(flow)
+        if source is None or not minutes.isdecimal() or not groups.running:
+            continue
+        kept = int(minutes) * 60_000
+        resting = {
+            group.id: topic for group in scanned(context, groups) if (topic := _resting(flow, source, group, kept))
+        }
+        if resting:
+            group, topic = next(iter(resting.items()))
+            idle = source.taken_ms - (source.topics[topic].last_append_ms or 0)
+            yield Problem(
+                "SYC507",
+                f"{some(list(resting))} has read all there is, and {flow.target} forgets its positions after "
+                f"{duration_text(kept)}",
+                labels((groups.span, "carries positions over")),
+                path=f"{flow.path}.sync.groups",
+                ids=(flow.id, *resting),
+                notes=(f"`{group}`: the newest record of `{topic}` is {idle // 86_400_000} days old",),
+                help=f"raise {KEY} at {flow.target} above the longest rest, or move these groups by hand",
+                confidence="likely",
+            )
+
+
+def _resting(flow: Flow, source: InventoryCluster, group: InventoryGroup, kept: int) -> str | None:
+    """A carried topic that the group has read to its end, and that got nothing for longer than positions are kept."""
+    for name in sorted(group.offsets):
+        topic = source.topics.get(name)
+        if topic is None or topic.last_append_ms is None or group.lag.get(name) != 0 or not flow.plan.selects(name):
+            continue
+        if source.taken_ms - topic.last_append_ms > kept:
+            return name
+    return None
+
+
+RULE = Rule("SYC507", "offset-expiry", "warning", __doc__, check, needs="inventory")

@@ -1,0 +1,64 @@
+"""SYC508 group-interval-above-rpo: positions are written less often than the flow's `rpo` or lag budget allows.
+
+Why: after a failover a group begins at the last position that was written. What it read since then it reads again, and
+that is more than was promised.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        slo: {lag: {max: 1m}, rpo: 30s}
+        sync: {groups: {mode: continuous, interval: 5m}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        slo: {lag: {max: 1m}, rpo: 30s}
+        sync: {groups: {mode: continuous, interval: 10s}}
+
+Source: apache/kafka MirrorCheckpointConfig.java: every 60 seconds by default, and group sync is off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.syc.groups import groups_of
+
+DEFAULT_MS = 10_000
+BUDGETS = ((("slo", "rpo"), "slo.rpo"), (("slo", "lag", "max"), "slo.lag.max"))
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        interval = flow.settings.get("sync", "groups", "interval", default=DEFAULT_MS)
+        budgets = [(flow.settings.get(*path), name, path) for path, name in BUDGETS]
+        tighter = sorted((ms, name, path) for ms, name, path in budgets if ms is not None and 0 < ms < interval)
+        if groups_of(flow).mode == "continuous" and tighter:
+            ms, name, path = tighter[0]
+            said = flow.settings.at("sync", "groups", "interval")
+            default = "" if said is not None else " (the default)"
+            yield Problem(
+                "SYC508",
+                f"flow {flow.id} writes positions every {duration_text(interval)}{default}, but `{name}` promises "
+                f"{duration_text(ms)}",
+                labels(
+                    (flow.settings.where("sync", "groups", "interval"), f"every {duration_text(interval)}"),
+                    (flow.settings.where(*path), f"{duration_text(ms)} promised"),
+                ),
+                path=f"{flow.path}.sync.groups.interval",
+                ids=(flow.id,),
+                help=f"say `interval: {duration_text(ms)}` or less, or promise more in `{name}`",
+            )
+
+
+RULE = Rule("SYC508", "group-interval-above-rpo", "warning", __doc__, check)

@@ -1,0 +1,85 @@
+"""SYC513 schema-ids-untranslated: records carry ids of one schema registry, and the target's applications ask another.
+
+Why: an Avro or Protobuf record begins with an id that means something only in the registry that gave it. Where the two
+clusters have different registries and schemas are not carried over, consumers at the target find no schema, or a wrong
+one.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        schema_registry: {url: "https://registry.a.example.internal"}
+        topics: [{match: orders, schema: avro}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        schema_registry: {url: "https://registry.b.example.internal"}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        schema_registry: {url: "https://registry.a.example.internal"}
+        topics: [{match: orders, schema: avro}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        schema_registry: {url: "https://registry.b.example.internal"}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {schemas: {mode: continuous, ids: preserve}}
+
+Source: Comcast/MirrorTool-for-Kafka-Connect#4, Apicurio/apicurio-registry#3683
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+WITH_IDS = ("avro", "protobuf")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    for flow, topics in context.facts.by_flow if topology is not None else ():
+        before, after = _registry(topology, flow.source), _registry(topology, flow.target)
+        never = flow.settings.get("sync", "schemas", "mode", default="never") == "never"
+        found = [topic for topic in topics if topic.source.schema in WITH_IDS]
+        # addresses are compared, never shown: they may hold a password
+        if found and never and before is not None and after is not None and before[0] != after[0]:
+            first = found[0]
+            yield Problem(
+                "SYC513",
+                f"{some([topic.label for topic in found])} holds {first.source.schema} ids of the registry of "
+                f"{flow.source}; {flow.target} has another one, and schemas are not carried over",
+                labels(
+                    (flow.settings.where("sync", "schemas"), "no schemas"),
+                    (first.source.span, first.source.schema or ""),
+                    (before[1], f"registry of {flow.source}"),
+                    (after[1], f"registry of {flow.target}"),
+                ),
+                path=f"{flow.path}.sync.schemas",
+                ids=(flow.id, first.label),
+                help="say `sync: {schemas: {mode: continuous, ids: preserve}}`, or use one registry on both sides",
+            )
+
+
+def _registry(topology: Topology | None, alias: str) -> tuple[str, Span] | None:
+    """Its address without a closing slash, and where it is declared."""
+    declared = topology.root.at("clusters", alias, "schema_registry") if topology is not None else None
+    url = declared.get("url") if declared is not None else None
+    return None if declared is None or url is None else (url.rstrip("/"), declared.span)
+
+
+RULE = Rule("SYC513", "schema-ids-untranslated", "error", __doc__, check)

@@ -1,0 +1,66 @@
+"""SYC515 read-uncommitted: aborted records are copied, though exactly once is promised, or though the source writes in
+transactions (a warning).
+
+Why: the target knows nothing of the source's transactions. A record that was aborted there becomes an ordinary,
+committed one here, and stays. `semantics` is `exactly_once` unless the file says otherwise.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        delivery: {isolation: read_uncommitted}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        delivery: {isolation: read_committed}
+
+Source: apache/kafka MirrorSourceConnector.java; apache/kafka docs/ops.html, Exactly once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        if flow.settings.get("delivery", "isolation") != "read_uncommitted":
+            continue
+        semantics = flow.settings.get("delivery", "semantics", default="exactly_once")
+        where = flow.settings.where("delivery", "isolation")
+        help_ = "say `isolation: read_committed`, which is the default"
+        if semantics != "at_least_once":
+            said = flow.settings.at("delivery", "semantics")
+            yield Problem(
+                "SYC515",
+                f"flow {flow.id} promises {semantics} and copies aborted records",
+                labels((where, "aborted records too"), (said.span if said is not None else None, "promised here")),
+                path=f"{flow.path}.delivery.isolation",
+                ids=(flow.id,),
+                notes=() if said is not None else ("`semantics` is `exactly_once` where nothing is said",),
+                help=help_,
+            )
+        elif found := [topic for topic in topics if topic.source.transactional]:
+            yield Problem(
+                "SYC515",
+                f"flow {flow.id} copies aborted records of {some([topic.label for topic in found])}, which is written "
+                "in transactions",
+                labels((where, "aborted records too"), (found[0].source.span, "transactional")),
+                path=f"{flow.path}.delivery.isolation",
+                ids=(flow.id, found[0].label),
+                help=help_,
+                severity="warning",
+            )
+
+
+RULE = Rule("SYC515", "read-uncommitted", "error", __doc__, check)

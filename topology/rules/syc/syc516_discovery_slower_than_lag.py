@@ -1,0 +1,57 @@
+"""SYC516 discovery-slower-than-lag: new topics and partitions are looked for less often than the flow's lag budget
+allows.
+
+Why: the first records of a new topic wait until it is found, so it misses its budget from birth.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders.*"}]}
+        workers: {discovery: 10m}
+        slo: {lag: {max: 5m}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders.*"}]}
+        workers: {discovery: 30s}
+        slo: {lag: {max: 5m}}
+
+Source: apache/kafka MirrorSourceConfig.java: every 600 seconds by default
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        word = "max" if flow.settings.at("slo", "lag", "max") is not None else "p99"
+        budget, every = flow.settings.get("slo", "lag", word), flow.plan.discovery_ms
+        if budget is not None and every > budget:
+            default = "" if flow.settings.at("workers", "discovery") is not None else " (the default)"
+            yield Problem(
+                "SYC516",
+                f"flow {flow.id} looks for new topics every {duration_text(every)}{default}, but promises a lag of "
+                f"{duration_text(budget)}",
+                labels(
+                    (flow.settings.where("workers", "discovery"), f"every {duration_text(every)}"),
+                    (flow.settings.where("slo", "lag", word), f"{duration_text(budget)} promised"),
+                ),
+                path=f"{flow.path}.workers.discovery",
+                ids=(flow.id,),
+                help=f"say `discovery: {duration_text(max(1_000, budget // 2))}` or less, or promise less",
+            )
+
+
+RULE = Rule("SYC516", "discovery-slower-than-lag", "warning", __doc__, check)

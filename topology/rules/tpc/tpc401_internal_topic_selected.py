@@ -1,0 +1,82 @@
+"""TPC401 internal-topic-selected: a flow selects a topic that Kafka, Connect, a schema registry or another tool keeps
+for itself, or names one without `allow_internal` and so does not get it (a warning).
+
+Why: under its own name such a copy overwrites the positions, schemas or connector state of the target. Patterns never
+take the topics that Watershed knows as internal (`__*`, `_schemas`, `watershed.*`, `connect-*`, `mm2-*`,
+`*.checkpoints.internal`, `*-changelog`, `*-repartition`), so only `allow_internal: true` with the exact name does; what
+other tools call `_confluent*`, `*.internal` or `*.replica` a pattern may well take. Under another name the copy is
+harmless, a backup for instance, and only told.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, __consumer_offsets], allow_internal: true}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders*"}], exclude: [{glob: "*.internal"}]}
+
+Source: apache/kafka DefaultTopicFilter.java, whose default exclude lets `_schemas` and `connect-offsets` through;
+strimzi/strimzi-kafka-operator examples/mirror-maker
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem, Severity
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import some
+from topology.rules.tpc.reserved import holds, named, where
+from topology.selectors import is_internal
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        found = [name for name in named(context, flow) if holds(name) is not None]
+        overwriting = [name for name in found if holds(flow.plan.target_topic(name)) is not None]
+        if overwriting:
+            yield _selected(flow, overwriting, "error", f"under the same kind of name at {flow.target}")
+        if renamed := [name for name in found if name not in overwriting]:
+            yield _selected(flow, renamed, "info", f"as `{flow.plan.target_topic(renamed[0])}` at {flow.target}")
+        yield from _not_taken(flow)
+
+
+def _selected(flow: Flow, names: list[str], severity: Severity, arriving: str) -> Problem:
+    return Problem(
+        "TPC401",
+        f"flow {flow.id} copies {some(names)}, which holds {holds(names[0])}, {arriving}",
+        (Label(where(flow, names[0]), "selected here"),),
+        path=f"{flow.path}.topics.include",
+        ids=(flow.id, *names),
+        help="take it out, or exclude it; positions, schemas and access rights have their own `sync` sections",
+        severity=severity,
+    )
+
+
+def _not_taken(flow: Flow) -> Iterator[Problem]:
+    silent = [
+        each
+        for each in flow.settings.list("topics", "include")
+        if each.data.kind == "literal" and is_internal(each.data.text) and not flow.plan.topics.allow_internal
+    ]
+    if silent:
+        names = sorted({each.data.text for each in silent})
+        yield Problem(
+            "TPC401",
+            f"flow {flow.id} names {some(names)}, which is internal and therefore not copied",
+            tuple(sorted({Label(each.span, "selects nothing") for each in silent})),
+            path=f"{flow.path}.topics.include",
+            ids=(flow.id, *names),
+            help="take the line out; if it really must travel, say `allow_internal: true` and give it another name",
+            severity="warning",
+        )
+
+
+RULE = Rule("TPC401", "internal-topic-selected", "error", __doc__, check)

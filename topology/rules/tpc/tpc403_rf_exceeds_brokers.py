@@ -1,0 +1,78 @@
+"""TPC403 rf-exceeds-brokers: a replication factor is higher than the target has brokers, or racks (a warning).
+
+Why: the broker refuses to create such a topic, so the flow stops at apply or at the first new topic. With more
+replicas than racks two replicas share one, and losing that rack may lose both. Where no factor is said the source's is
+taken, as far as the target has brokers, so that never fails.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 2}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        replication_factor: 3
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3, racks: 3}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        replication_factor: 3
+
+Source: segmentio/topicctl, which refuses more replicas than racks; own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Severity, Span
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural, some
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        said = flow.plan.replication_factor
+        if said is not None:
+            where = flow.settings.where("replication_factor")
+            yield from _compared(context, flow, said, f"flow {flow.id} asks for", where)
+        higher: dict[int, list[str]] = {}
+        for topic in topics:
+            factor = topic.target.replication_factor
+            if factor is not None and not topic.exists and factor != said:
+                higher.setdefault(factor, []).append(topic.target_label)
+        for factor, names in sorted(higher.items()):
+            span = next(topic.target.span for topic in topics if topic.target.replication_factor == factor)
+            yield from _compared(context, flow, factor, f"{some(names)} at {flow.target} is declared with", span)
+
+
+def _compared(context: Context, flow: Flow, factor: int, who: str, span: Span | None) -> Iterator[Problem]:
+    cluster = context.facts.cluster(flow.target)
+    severity: Severity
+    if cluster.brokers is not None and factor > cluster.brokers:
+        there, severity = plural(cluster.brokers, "broker"), "error"
+    elif cluster.racks is not None and factor > cluster.racks > 1:
+        there, severity = plural(cluster.racks, "rack"), "warning"
+    else:
+        return
+    yield Problem(
+        "TPC403",
+        f"{who} {plural(factor, 'replica')}, but {flow.target} has {there}",
+        labels((span or flow.declared, plural(factor, "replica")), (cluster.span, there)),
+        path=f"{flow.path}.replication_factor",
+        ids=(flow.id, flow.target),
+        help=f"say at most {there.split()[0]}, or correct `clusters.{flow.target}.facts`",
+        severity=severity,
+    )
+
+
+RULE = Rule("TPC403", "rf-exceeds-brokers", "error", __doc__, check)

@@ -1,0 +1,91 @@
+"""TPC404 min-isr-too-high: `min.insync.replicas` of a target topic is higher than its replication factor, or equal to
+it (a warning).
+
+Why: above the factor every write with `acks=all` is refused, and Watershed writes with nothing else; equal to it the
+first broker that restarts stops the flow.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, replication_factor: 3}]
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 1}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {configs: {set: {min.insync.replicas: "2"}}}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, replication_factor: 3}]
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {configs: {set: {min.insync.replicas: "2"}}}
+
+Source: apache/kafka TopicConfig.java, MIN_IN_SYNC_REPLICAS_DOC
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural, some
+from topology.rules.tpc.arrival import Arrival
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        side = Arrival(context, flow)
+        found: dict[tuple[int, int], list[FlowTopic | None]] = {}
+        for topic in topics or (None,):
+            replicas, needed = side.replicas(topic), _needed(side, topic)
+            # one replica that must be in sync is what a single broker offers; TPC405 speaks of that
+            if replicas is not None and needed is not None and needed >= replicas and needed > 1:
+                found.setdefault((replicas, needed), []).append(topic)
+        for (replicas, needed), some_topics in sorted(found.items()):
+            yield _problem(flow, side, replicas, needed, some_topics)
+
+
+def _needed(side: Arrival, topic: FlowTopic | None) -> int | None:
+    """min.insync.replicas: of the topic, or of the brokers, as it is never taken over from the source."""
+    own: int | None = side.set.min_insync_replicas if topic is None else side.fact(topic, "min_insync_replicas")
+    return side.cluster.min_insync_replicas if own is None else own
+
+
+def _problem(flow: Flow, side: Arrival, replicas: int, needed: int, topics: list[FlowTopic | None]) -> Problem:
+    names = [topic.target_label for topic in topics if topic is not None]
+    whose = f"{some(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"
+    declared = next((topic.target.span or topic.source.span for topic in topics if topic is not None), None)
+    consequence = "every write is refused" if needed > replicas else "one broker down stops the flow"
+    in_set = flow.settings.at("sync", "configs", "set", "min.insync.replicas")
+    in_flow = flow.settings.at("replication_factor")
+    return Problem(
+        "TPC404",
+        f"{whose} needs {needed} replicas in sync and has {replicas}: {consequence}",
+        labels(
+            (None if in_set is None else in_set.span, f"needs {needed}"),
+            (None if in_flow is None else in_flow.span, plural(replicas, "replica")),
+            (declared, "declared here"),
+            (side.cluster.span, "the target's brokers"),
+            (flow.declared, "this flow"),
+        ),
+        path=f"{flow.path}.sync.configs.set" if in_set is not None else flow.path,
+        ids=(flow.id, *names[:1]),
+        help=f"at most {max(1, replicas - 1)} in sync with {plural(replicas, 'replica')}, or more replicas",
+        severity="error" if needed > replicas else "warning",
+    )
+
+
+RULE = Rule("TPC404", "min-isr-too-high", "error", __doc__, check)

@@ -1,0 +1,75 @@
+"""TPC405 rf-below-three: topics get one or two replicas at a target that has three brokers or more.
+
+Why: with one replica every broker restart stops its partitions, with two a restart leaves a single copy. A copy that
+is there for safety should not be the weaker one.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        replication_factor: 2
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        replication_factor: 3
+
+Source: apache/kafka MirrorSourceConfig.java: MirrorMaker 2 creates with two by default, its sample file with one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural, some
+from topology.rules.tpc.arrival import Arrival
+
+ENOUGH = 3
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        side = Arrival(context, flow)
+        brokers = side.cluster.brokers
+        if brokers is None or brokers < ENOUGH:
+            continue
+        found: dict[int, list[FlowTopic | None]] = {}
+        for topic in topics or (None,):
+            replicas = side.replicas(topic)
+            if replicas is not None and replicas < ENOUGH:
+                found.setdefault(replicas, []).append(topic)
+        for replicas, fewer in sorted(found.items()):
+            names = [topic.target_label for topic in fewer if topic is not None]
+            whose = f"{some(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"
+            said = flow.settings.at("replication_factor")
+            declared = next((each.target.span or each.source.span for each in fewer if each is not None), None)
+            yield Problem(
+                "TPC405",
+                f"{whose} has {plural(replicas, 'replica')}, on {brokers} brokers",
+                labels(
+                    (None if said is None else said.span, plural(replicas, "replica")),
+                    (declared, plural(replicas, "replica")),
+                    (side.cluster.span, f"{brokers} brokers"),
+                    (flow.declared, "this flow"),
+                ),
+                path=f"{flow.path}.replication_factor",
+                ids=(flow.id, *names[:1]),
+                help=f"say `replication_factor: {ENOUGH}` on the flow; topics that exist are reassigned by hand",
+            )
+
+
+RULE = Rule("TPC405", "rf-below-three", "warning", __doc__, check)

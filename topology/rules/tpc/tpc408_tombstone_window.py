@@ -1,0 +1,82 @@
+"""TPC408 tombstone-window: a compacted source drops its tombstones sooner than the flow's lag, the outage that it is
+meant to survive and the time to catch up allow.
+
+Why: a tombstone that is gone before it was copied never deletes its key at the target: what was deleted lives there for
+ever. Kafka keeps tombstones for 24 hours unless `delete.retention.ms` says otherwise.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: customers, cleanup: compact, delete_retention: 24h}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [customers]}
+        slo: {lag: {max: 5m}, outage_allowance: 48h}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: customers, cleanup: compact, delete_retention: 7d}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [customers]}
+        slo: {lag: {max: 5m}, outage_allowance: 48h}
+
+Source: apache/kafka TopicConfig.java, DELETE_RETENTION_MS_DOC
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.tpc.outage import outage
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        needed = outage(context, flow, topics)
+        if needed is None:
+            continue
+        short = sorted(
+            (
+                (topic.source.delete_retention_ms, topic.label, topic.source.span)
+                for topic in topics
+                if topic.source.compacted
+                and topic.source.delete_retention_ms is not None
+                and topic.source.delete_retention_ms < needed.total_ms
+            ),
+            key=lambda each: each[:2],
+        )
+        if short:
+            least, label, span = short[0]
+            slo = flow.settings.at("slo")
+            need = duration_text(needed.total_ms)
+            yield Problem(
+                "TPC408",
+                f"{flow.source} keeps the tombstones of {some([name for _, name, _ in short])} for "
+                f"{duration_text(least)}, but flow {flow.id} needs {need}: {needed}",
+                labels(
+                    (span, f"tombstones stay {duration_text(least)}"),
+                    (slo.span if slo is not None else None, f"needs {need}"),
+                    (flow.declared, "this flow"),
+                ),
+                path=f"{flow.path}.slo",
+                ids=(flow.id, label),
+                notes=needed.notes,
+                help=f"raise delete.retention.ms at {flow.source} to {need} or more, or promise less in `slo`",
+            )
+
+
+RULE = Rule("TPC408", "tombstone-window", "error", __doc__, check)

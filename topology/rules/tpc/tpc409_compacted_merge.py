@@ -1,0 +1,77 @@
+"""TPC409 compacted-merge: several flows write one compacted topic.
+
+Why: a compacted topic keeps the last record of each key. Keys of different sources that happen to be equal overwrite
+each other, and nothing shows which one was lost. Where keys are known to be disjoint, say `merge: {compacted: allow}`
+on each of the flows.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: customers, cleanup: compact}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    defaults:
+      topics: {include: [customers]}
+      merge: {allowed: true}
+    flows:
+      - {source: a, target: c}
+      - {source: b, target: c}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: customers, cleanup: compact}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    defaults:
+      topics: {include: [customers]}
+      naming: {policy: prefix}
+    flows:
+      - {source: a, target: c}
+      - {source: b, target: c}
+
+Source: own; apache/kafka docs, Log Compaction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.tpc.writers import merges
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None:
+        return
+    found: dict[tuple[str, ...], tuple[tuple[Flow, ...], dict[str, FlowTopic]]] = {}
+    for topic, flows in merges(context):
+        allowed = all(flow.settings.get("merge", "compacted") == "allow" for flow in flows)
+        if (topic.source.compacted or topic.target.compacted) and not allowed:
+            found.setdefault(tuple(flow.id for flow in flows), (flows, {}))[1].setdefault(topic.target_label, topic)
+    for ids, (flows, topics) in sorted(found.items()):
+        names = sorted(topics)
+        first = topics[names[0]]
+        yield Problem(
+            "TPC409",
+            f"{some(list(ids))} write the compacted {some(names)} at {flows[0].target}: equal keys overwrite "
+            "each other",
+            labels(
+                *((flow.declared, flow.id) for flow in flows),
+                (first.source.span if first.source.compacted else first.target.span, "compacted"),
+            ),
+            path=flows[0].path,
+            ids=(*ids, *names[:1]),
+            help="rename (`naming: {policy: prefix}`), or say `merge: {compacted: allow}` where keys are disjoint",
+        )
+
+
+RULE = Rule("TPC409", "compacted-merge", "error", __doc__, check)

@@ -1,0 +1,96 @@
+"""TPC412 more-partitions-at-target: a keyed topic has more partitions at the target, and producers will write there.
+
+Why: copied records keep their partition, but a producer computes it from the key and the number of partitions. From the
+cutover or failover on, the same key goes to another partition, and its order is lost. Looked at for topics that a
+migration moves, and for flows with an `slo.rto` or a way back; compacted topics count as keyed.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 6, keyed: true}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, partitions: 12}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        slo: {lag: {max: 1m}, rto: 15m}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 6, keyed: true}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, partitions: 6}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        slo: {lag: {max: 1m}, rto: 15m}
+
+Source: own; KIP-480 and apache/kafka BuiltInPartitioner.java for how a key finds its partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    ways = {(flow.source, flow.target) for flow in topology.flows}
+    moved = _moved(topology)
+    for flow, topics in context.facts.by_flow:
+        every = flow.settings.at("slo", "rto") is not None or (flow.target, flow.source) in ways
+        wanted = [topic for topic in topics if every or (flow.id, topic.name) in moved]
+        found = [topic for topic in wanted if _more(topic)]
+        if found:
+            yield _problem(flow, found)
+
+
+def _moved(topology: Topology) -> set[tuple[str, str | None]]:
+    migration = topology.migration
+    if migration is None:
+        return set()
+    return {(migration.flow, name) for wave in migration.waves for name in wave.topics}
+
+
+def _more(topic: FlowTopic) -> bool:
+    before, after = topic.source.partitions, topic.target.partitions
+    keyed = topic.source.keyed or topic.source.compacted
+    return bool(keyed and before and after and after > before)
+
+
+def _problem(flow: Flow, found: list[FlowTopic]) -> Problem:
+    first = found[0]
+    before, after = first.source.partitions, first.target.partitions
+    return Problem(
+        "TPC412",
+        f"keyed {some([topic.label for topic in found])}: {before} partitions at {flow.source}, {after} at "
+        f"{flow.target}; the same key moves to another partition once producers write there",
+        labels(
+            (first.target.span, f"{after} at {flow.target}"),
+            (first.source.span, f"{before} at {flow.source}, keyed"),
+            (flow.declared, "this flow"),
+        ),
+        path=flow.path,
+        ids=(flow.id, first.label),
+        help=f"make {flow.target}'s topic anew with {before} partitions, or raise the source's to {after} first",
+    )
+
+
+RULE = Rule("TPC412", "more-partitions-at-target", "warning", __doc__, check)

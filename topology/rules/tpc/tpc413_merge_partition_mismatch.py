@@ -1,0 +1,88 @@
+"""TPC413 merge-partition-mismatch: the sources of a merged topic have different partition counts.
+
+Why: a key then stands in one partition when it comes from one source and in another when it comes from the next;
+joins at the target that rely on equal partitions give wrong answers. Where nobody relies on it, say
+`merge: {partitions: any}`.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 6}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, partitions: 12}]
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    defaults:
+      topics: {include: [orders]}
+      merge: {allowed: true}
+    flows:
+      - {source: a, target: c}
+      - {source: b, target: c}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 6}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, partitions: 6}]
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    defaults:
+      topics: {include: [orders]}
+      merge: {allowed: true}
+    flows:
+      - {source: a, target: c}
+      - {source: b, target: c}
+
+Source: own; apache/kafka docs, Streams: co-partitioning requirements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is None:
+        return
+    into: dict[tuple[str, str], dict[str, FlowTopic]] = {}
+    for topic in context.facts.flow_topics:
+        if topic.source.partitions is not None:
+            into.setdefault((topic.flow.target, topic.target_label), {})[topic.flow.id] = topic
+    # one finding for the same flows with the same counts
+    found: dict[tuple[tuple[str, int], ...], list[FlowTopic]] = {}
+    for _, by_flow in sorted(into.items()):
+        counts = tuple((flow_id, topic.source.partitions or 0) for flow_id, topic in by_flow.items())
+        any_count = all(topic.flow.settings.get("merge", "partitions") == "any" for topic in by_flow.values())
+        if len({count for _, count in counts}) > 1 and not any_count:
+            found.setdefault(counts, []).append(next(iter(by_flow.values())))
+    for counts, topics in sorted(found.items()):
+        by_flow = into[topics[0].flow.target, topics[0].target_label]
+        names = [topic.target_label for topic in topics]
+        said = ", ".join(f"{count} by {flow_id}" for flow_id, count in counts)
+        yield Problem(
+            "TPC413",
+            f"the sources of {some(names)} at {topics[0].flow.target} have different partition counts: {said}",
+            labels(
+                *(
+                    (topic.source.span, f"{topic.source.partitions} at {topic.flow.source}")
+                    for topic in by_flow.values()
+                ),
+                *((topic.flow.declared, topic.flow.id) for topic in by_flow.values()),
+            ),
+            path=topics[0].flow.path,
+            ids=(*(flow_id for flow_id, _ in counts), names[0]),
+            help="give the sources equal counts, or say `merge: {partitions: any}` on the flows",
+        )
+
+
+RULE = Rule("TPC413", "merge-partition-mismatch", "error", __doc__, check)

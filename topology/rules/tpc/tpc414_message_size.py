@@ -1,0 +1,110 @@
+"""TPC414 message-size: the target takes smaller messages than the source.
+
+Why: the first large batch is refused and its partition stops; nothing behind it is copied. Where no topic says its
+limit, the brokers' `message.max.bytes` of both sides are compared (a warning, since topics may override it).
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, max_message: 10MiB}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, max_message: 1MiB}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, max_message: 10MiB}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, max_message: 10MiB}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: strimzi/strimzi-kafka-operator#11037, strimzi/strimzi-kafka-operator#5933, salesforce/mirus#44
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.model import Flow
+from topology.quantities import size_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.tpc.arrival import Arrival
+
+KEY = "max.message.bytes"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        side = Arrival(context, flow)
+        found = [(large, small, topic) for topic in topics for large, small in _sizes(side, topic) if small < large]
+        if found:
+            yield _problem(flow, side, found)
+        elif not any(topic.source.max_message for topic in topics):
+            yield from _brokers(context, side)
+
+
+def _sizes(side: Arrival, topic: FlowTopic) -> Iterator[tuple[int, int]]:
+    """What the source's topic takes, and what the target's does: its own limit, or its brokers'."""
+    large, own = topic.source.max_message, side.fact(topic, "max_message")
+    small = side.cluster.max_message if own is None else own
+    if large is not None and small is not None:
+        yield large, small
+
+
+def _problem(flow: Flow, side: Arrival, found: list[tuple[int, int, FlowTopic]]) -> Problem:
+    large, small, first = max(found, key=lambda each: each[0])
+    said = flow.settings.at("sync", "configs", "set", KEY)
+    limit = said.span if said is not None else first.target.span or side.cluster.span
+    return Problem(
+        "TPC414",
+        f"{flow.source} takes messages of {size_text(large)} in {some([topic.label for *_, topic in found])}, "
+        f"{flow.target} only {size_text(small)}",
+        labels(
+            (limit, f"at most {size_text(small)}"),
+            (first.source.span, f"up to {size_text(large)}"),
+            (flow.declared, "this flow"),
+        ),
+        path=flow.path,
+        ids=(flow.id, first.label),
+        help=f'raise {KEY} at {flow.target}, or say `sync: {{configs: {{set: {{{KEY}: "{large}"}}}}}}`',
+    )
+
+
+def _brokers(context: Context, side: Arrival) -> Iterator[Problem]:
+    flow, before, after = side.flow, context.facts.cluster(side.flow.source), side.cluster
+    large, small = before.max_message, after.max_message
+    if side.set.max_message is None and large is not None and small is not None and small < large:
+        yield Problem(
+            "TPC414",
+            f"brokers of {flow.source} take messages of {size_text(large)}, those of {flow.target} only "
+            f"{size_text(small)}",
+            labels(
+                (after.span, f"at most {size_text(small)}"),
+                (before.span, f"up to {size_text(large)}"),
+                (flow.declared, "this flow"),
+            ),
+            path=flow.path,
+            ids=(flow.id,),
+            help=f'raise message.max.bytes of {flow.target}, or say `sync: {{configs: {{set: {{{KEY}: "{large}"}}}}}}`',
+            severity="warning",
+            confidence="likely",
+        )
+
+
+RULE = Rule("TPC414", "message-size", "error", __doc__, check)

@@ -1,0 +1,72 @@
+"""TPC415 timestamp-type: the target stamps records with the time at which they arrive there.
+
+Why: with `LogAppendTime` the copy loses the time of each record. Lag looks like nothing, retention begins anew, seeking
+by time finds other records than at the source, and a proof that compares timestamps fails.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, timestamps: log_append_time}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, timestamps: create_time}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: apache/kafka DefaultConfigPropertyFilter.java, which never copies the key
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.tpc.arrival import Arrival
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        side = Arrival(context, flow)
+        found: list[FlowTopic | None] = [
+            topic
+            for topic in topics
+            if (side.fact(topic, "timestamps") or side.cluster.timestamps) == "log_append_time"
+        ]
+        if not topics and (side.set.timestamps or side.cluster.timestamps) == "log_append_time":
+            found = [None]
+        if found:
+            names = [topic.target_label for topic in found if topic is not None]
+            said = flow.settings.at("sync", "configs", "set", "message.timestamp.type")
+            declared = found[0].target.span if found[0] is not None else None
+            yield Problem(
+                "TPC415",
+                f"{flow.target} stamps {some(names) if names else 'new topics'} with the time of arrival",
+                labels(
+                    (said.span if said is not None else declared, "log append time"),
+                    (flow.declared, "this flow"),
+                ),
+                path=flow.path,
+                ids=(flow.id, *names[:1]),
+                help=f"set message.timestamp.type to CreateTime at {flow.target}, in the topic or with "
+                "`sync: {configs: {set: {message.timestamp.type: CreateTime}}}`",
+            )
+
+
+RULE = Rule("TPC415", "timestamp-type", "warning", __doc__, check)

@@ -1,0 +1,75 @@
+"""TPC416 tiered-storage-synced: `remote.storage.enable` is carried over or set where the target has no remote storage,
+or is kept equal continuously.
+
+Why: a cluster without remote storage refuses a topic with it, so nothing is created; and once it is on, Kafka does not
+let it be switched off as simply as a sync would try. Watershed leaves the key out of what it takes over, whatever
+`include` says.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], facts: {tiered_storage: true}}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {tiered_storage: false}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {configs: {set: {remote.storage.enable: "true"}}}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], facts: {tiered_storage: true}}
+      b: {bootstrap: [k1.b.example.internal:9093], facts: {tiered_storage: true}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        sync: {configs: {set: {remote.storage.enable: "true"}}}
+
+Source: apache/kafka TopicConfig.java; KIP-405, KIP-950
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+
+KEY = "remote.storage.enable"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        cluster = context.facts.cluster(flow.target)
+        said = flow.settings.at("sync", "configs", "set", KEY)
+        listed = next((each for each in flow.settings.list("sync", "configs", "include") if each.data == KEY), None)
+        mode = flow.plan.sync_configs
+        if said is not None and said.data == "true" and cluster.tiered_storage is False:
+            message = f"flow {flow.id} sets {KEY}, but {flow.target} has no remote storage"
+            yield _problem(flow, message, said.span, cluster.span)
+        elif listed is not None and mode != "never" and cluster.tiered_storage is False:
+            message = f"flow {flow.id} carries {KEY} over, but {flow.target} has no remote storage"
+            yield _problem(flow, message, listed.span, cluster.span)
+        elif listed is not None and mode == "continuous":
+            message = (
+                f"flow {flow.id} keeps {KEY} equal continuously, which a target cannot follow when it is turned off"
+            )
+            yield _problem(flow, message, listed.span, None)
+
+
+def _problem(flow: Flow, message: str, where: Span, facts: Span | None) -> Problem:
+    return Problem(
+        "TPC416",
+        message,
+        labels((where, "said here"), (facts, f"facts of {flow.target}")),
+        path=f"{flow.path}.sync.configs",
+        ids=(flow.id, flow.target),
+        help=f"take {KEY} out; where {flow.target} has remote storage, turn it on for its own topics",
+    )
+
+
+RULE = Rule("TPC416", "tiered-storage-synced", "error", __doc__, check)

@@ -1,0 +1,69 @@
+"""TPC420 compression-recompress: the target's topic has a compression of its own.
+
+Why: Watershed passes batches on as they are stored. Brokers that are told another codec unpack and pack every batch
+again, at every hop, and the bytes at the target differ from those at the source; `compression.type: producer` keeps
+them.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, compression: gzip}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        topics: [{match: orders, compression: producer}]
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: own; apache/kafka TopicConfig.java, COMPRESSION_TYPE_DOC
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.tpc.arrival import Arrival
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        side = Arrival(context, flow)
+        found: dict[str, list[FlowTopic]] = {}
+        for topic in topics:
+            codec = side.fact(topic, "compression") or side.cluster.compression
+            # the same codec on both sides is not packed anew
+            if codec not in (None, "producer", topic.source.compression):
+                found.setdefault(codec, []).append(topic)
+        for codec, others in sorted(found.items()):
+            said = flow.settings.at("sync", "configs", "set", "compression.type")
+            yield Problem(
+                "TPC420",
+                f"{flow.target} packs {some([topic.target_label for topic in others])} anew, with {codec}",
+                labels(
+                    (said.span if said is not None else others[0].target.span, codec),
+                    (flow.declared, "this flow"),
+                ),
+                path=flow.path,
+                ids=(flow.id, others[0].label),
+                help=f"set compression.type to producer at {flow.target}",
+            )
+
+
+RULE = Rule("TPC420", "compression-recompress", "info", __doc__, check)

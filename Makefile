@@ -44,10 +44,13 @@ format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cli ## all measurements
+bench: bench-cli bench-lint ## all measurements
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
+
+bench-lint: env ## how lint grows: 10, 100, 1,000 clusters, 10,000 flows, 100,000 topics
+	$(BIN)/python -m bench.lint
 
 SOAK_MINUTES ?= 30
 soak: env jars ## random faults for SOAK_MINUTES (default 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from topology.errors import InvalidTopology
@@ -19,7 +20,8 @@ def compile_path(path: Path) -> Plan:
     if result.errors or loaded.topology is None:
         from topology.reports.concise import concise
 
-        raise InvalidTopology(concise([result]), result.findings)
+        errors = tuple(finding for finding in result.findings if finding.severity == "error")
+        raise InvalidTopology(concise([replace(result, findings=errors)]), result.findings)
     return plan_of(loaded.topology, result.proofs)
 
 

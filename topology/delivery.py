@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from topology.graph import MAX_HOPS, Lanes, Node, Route, TopicGraph
 from topology.model import Flow
-from topology.symbols import Symbol
+from topology.symbols import MAX_NAME, Symbol
 
 MAX_STEPS = 3_000_000
 MAX_TOLD = 2_000
@@ -85,8 +85,9 @@ class _Birth:
                 graph.returns.append(following)
             return
         memory = copy.memory | {flow.target} if guarded else frozenset({flow.source, flow.target})
-        if any(cluster == flow.target and symbol.grew_from(older) for cluster, older in route.nodes):
-            return  # told by `follow_names`
+        grew = any(cluster == flow.target and symbol.grew_from(older) for cluster, older in route.nodes)
+        if grew and (graph.growth or symbol.shortest > MAX_NAME):
+            return  # told by `follow_names`, or no topic can have that name
         if any(index > 0 and copy.memories[index] == memory for index in earlier):
             graph.cycles.append(following)
             self.told += 1

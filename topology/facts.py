@@ -5,6 +5,7 @@ A scan overrides what the file declares, key by key. What neither says is None, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -54,6 +55,7 @@ class TopicFacts:
 
 NAMES = tuple(each.name for each in fields(TopicFacts))
 UNKNOWN = TopicFacts()
+LAST = chr(0x10FFFF)  # behind every character of a name
 TIMESTAMPS = {"CreateTime": "create_time", "LogAppendTime": "log_append_time"}
 _DECLARED = {"retention": "retention_ms", "delete_retention": "delete_retention_ms"}
 
@@ -105,6 +107,7 @@ class Facts:
         self._declared: dict[str, tuple[tuple[Selector, TopicFacts], ...]] = {}
         self._selected: dict[tuple[str, TopicSelection], tuple[str, ...]] = {}
         self._topics: dict[tuple[str, str], TopicFacts] = {}
+        self._names: dict[str, list[str]] = {}
 
     def declared(self, alias: str) -> tuple[tuple[Selector, TopicFacts], ...]:
         """The entries of `clusters.<alias>.topics`, in file order."""
@@ -143,11 +146,19 @@ class Facts:
         """Topics by name that the selection takes at a cluster: those of the scan, and literals, sorted."""
         key = (alias, topics)
         if key not in self._selected:
-            cluster = self.inventory.cluster(alias) if self.inventory is not None else None
-            known = {} if cluster is None else cluster.topics
-            literals = {each.text for each in topics.include if each.kind == "literal" and topics.selects(each.text)}
-            self._selected[key] = tuple(sorted(literals.union(name for name in known if topics.selects(name))))
+            known = self._sorted(alias)
+            found = {each.text for each in topics.include if each.kind == "literal"}
+            for prefix in topics.prefixes:  # only names that begin alike: a large cluster has a hundred thousand
+                found.update(known[bisect_left(known, prefix) : bisect_left(known, f"{prefix}{LAST}")])
+            self._selected[key] = tuple(sorted(name for name in found if topics.selects(name)))
         return self._selected[key]
+
+    def _sorted(self, alias: str) -> list[str]:
+        """The names that a scan saw at a cluster, in order."""
+        if alias not in self._names:
+            cluster = self.inventory.cluster(alias) if self.inventory is not None else None
+            self._names[alias] = [] if cluster is None else sorted(cluster.topics)
+        return self._names[alias]
 
     def carried(self, flow: Flow) -> Iterator[FlowTopic]:
         """What the flow carries: every name that is known, then the declared patterns that it shares topics with

@@ -12,7 +12,7 @@ from topology.finding import Finding, Problem, Severity
 from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
 from topology.overlap import bounded
-from topology.rule import Context, Rule
+from topology.rule import Context, Profile, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
 
@@ -25,7 +25,7 @@ WORK_PER_FLOW = 300
 class Result:
     """One topology's findings, in the order of the file. `suppressed` were silenced by a comment with a reason,
     `known` by a baseline; `skipped` are the rules that need an inventory (or live clusters) and were not asked.
-    sources: file → text, for frames."""
+    sources: file → text, for frames; profile: how much was asked."""
 
     file: str
     sources: Mapping[str, str]
@@ -34,6 +34,7 @@ class Result:
     proofs: dict[str, Any]
     skipped: tuple[Rule, ...] = ()
     known: tuple[Finding, ...] = ()
+    profile: Profile = "regular"
 
     def count(self, severity: Severity) -> int:
         return sum(finding.severity == severity for finding in self.findings)
@@ -90,6 +91,7 @@ def lint_loaded(
         proofs=graph.proofs() if graph is not None else {},
         skipped=tuple(rule for rule in RULES if rule not in asked),
         known=tuple(sorted(set(known), key=lambda finding: finding.order)),
+        profile=configuration.profile,
     )
 
 

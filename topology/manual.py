@@ -25,9 +25,8 @@ PREAMBLE = {
     "apiVersion": "apiVersion: topology/v1alpha1",
     "kind": "kind: Topology",
     "metadata": "metadata: {name: example}",
-    "clusters": "clusters:\n"
-    + "\n".join(f"  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}" for alias in "abcd"),
 }
+CLUSTER = "  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}\n"
 TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
 _SECTION = re.compile(r"^(Why|Bad|Good|Source):", re.MULTILINE)
 
@@ -62,10 +61,15 @@ SCAN = "--- # topology scan\n"
 
 
 def complete(example: str) -> str:
-    """The example as a whole file: the parts that it does not show come before it."""
+    """The example as a whole file: the parts that it does not show come before it, and those of the clusters a, b, c, d
+    that it names (a and b when it names none)."""
     example = example.partition(SCAN)[0]
     said = set(re.findall(r"^([A-Za-z]+):", example, re.MULTILINE))
-    return "".join(f"{text}\n" for name, text in PREAMBLE.items() if name not in said) + example
+    before = "".join(f"{text}\n" for name, text in PREAMBLE.items() if name not in said)
+    if "clusters" not in said:
+        named = sorted(set(re.findall(r"\b[abcd]\b", example))) or ["a", "b"]
+        before += "clusters:\n" + "".join(CLUSTER.format(alias=alias) for alias in named)
+    return before + example
 
 
 def inventory_of(example: str, *, live: bool = False) -> Inventory | None:

@@ -69,8 +69,8 @@ def mapping(span: Span, fields: Mapping[str, Value], key: Span | None = None) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """A flow after expansion; each is itself, whatever it says. `settings` is the merged tree; each value's span is its origin. `declared` is where the
-    flow itself is said (its line in `flows:`, or the pattern's), `path` like `flows[2]` or `pattern.chain`."""
+    """A flow after expansion; each is itself, whatever it says. `settings` is the merged tree; each value's span is its
+    origin. `declared` is where the flow is said (its line in `flows:`, or the pattern's), `path` like `flows[2]`."""
 
     plan: PlanFlow
     settings: Value

@@ -1,5 +1,5 @@
 """Names followed over every flow that selects them, whatever guards do: which topics come to be, and whether a name
-comes back longer than it left."""
+comes back longer and is selected again, without end."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections import deque
 from collections.abc import Iterable
 
 from topology.graph import MAX_HOPS, MAX_NODES, Lanes, Node, Route, TopicGraph
+from topology.model import Flow
+from topology.symbols import MAX_NAME, Symbol, carried
 
 
 def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None:
     """Breadth first over all births together, each node once, so the cost is what there is.
 
-    A name that grows for ever makes an endless branch; clusters are finite, so the branch passes one of them again
-    with a longer name, and there it is reported and left.
+    A flow that is passed a second time with a longer name is looked at: when the same way can be gone until names are
+    as long as Kafka allows, that is growth, and the branch is left; otherwise it ends by itself.
     """
     todo: deque[Route] = deque()
     for node in begun:
         if node not in graph.nodes:
             graph.nodes[node] = None
             todo.append(Route((node,)))
+    growing: set[frozenset[str]] = set()
     while todo:
         route = todo.popleft()
         for symbol, flows in lanes.out_of(route.end):
@@ -27,13 +30,38 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
                 node = (flow.target, symbol)
                 graph.edges[route.end, node, flow.id] = flow
                 graph.writers.setdefault(flow.target, {})[flow.id, symbol] = flow
-                if node in graph.nodes:
+                if node in graph.nodes or symbol.shortest > MAX_NAME:
                     continue
                 graph.nodes[node] = None
+                loop = _loop(route, flow)
+                if loop:
+                    ids = frozenset(each.id for each in loop)
+                    if ids in growing or _endless(symbol, loop):
+                        growing.add(ids)
+                        graph.growth.append(route.then(flow, symbol))
+                        continue
                 following = route.then(flow, symbol)
-                if any(cluster == flow.target and symbol.grew_from(older) for cluster, older in route.nodes):
-                    graph.growth.append(following)
-                elif len(following.flows) >= MAX_HOPS or len(graph.nodes) > MAX_NODES:
+                if len(following.flows) >= MAX_HOPS or len(graph.nodes) > MAX_NODES:
                     graph.complete = False
                 else:
                     todo.append(following)
+
+
+def _loop(route: Route, flow: Flow) -> tuple[Flow, ...]:
+    """The flows of the way round when `flow` is taken again with a longer name; the next one first."""
+    here = route.end[1]
+    for index in range(len(route.flows) - 1, -1, -1):
+        if route.flows[index] is flow and here.grew_from(route.nodes[index][1]):
+            return (*route.flows[index + 1 :], flow)
+    return ()
+
+
+def _endless(symbol: Symbol, loop: tuple[Flow, ...]) -> bool:
+    """Whether a name can go round until it is too long for Kafka."""
+    here = [symbol]
+    while here:
+        for flow in loop:
+            here = [after for before in here for after in carried(flow.plan, before)][:2]
+        if any(each.shortest > MAX_NAME for each in here):
+            return True
+    return False

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from topology.overlap import Constraint, fixed, holds, shares
 from topology.plan import PlanFlow, Selector, TopicSelection
 
+MAX_NAME = 249  # apache/kafka Topic.java
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
@@ -27,6 +29,11 @@ class Symbol:
     @property
     def certain(self) -> bool:
         return self.birth is not None or shares(self.constraints).certain
+
+    @property
+    def shortest(self) -> int:
+        """No name here has fewer characters."""
+        return len(self.now) if self.now is not None else len(self.before) + len(self.after) + 1
 
     @property
     def prefixes(self) -> frozenset[str]:

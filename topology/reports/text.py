@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from topology.finding import Finding, Label
@@ -31,7 +32,11 @@ def frames(result: Result, *, colour: bool = False) -> Iterator[str]:
         if finding.severity != "info":
             yield "\n".join(_frame(finding, lines, colour))
     notes = [finding for finding in result.findings if finding.severity == "info"]
-    if notes:
+    if notes and result.profile == "regular":
+        counts = Counter(finding.rule for finding in notes)
+        said = ", ".join(f"{rule} x{count}" if count > 1 else rule for rule, count in sorted(counts.items()))
+        yield f"{len(notes)} remark{'s' * (len(notes) != 1)}: {said} (--profile strict says more)"
+    elif notes:
         yield "\n".join(f"info[{finding.rule}] {finding.span}: {finding.message}" for finding in notes)
 
 

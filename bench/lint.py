@@ -1,0 +1,128 @@
+"""How lint grows: topologies of 10, 100 and 1,000 clusters, with and without an inventory of their topics.
+
+A generated file has ten flows and a hundred topics a cluster: groups of ten that all send to each other under a prefix,
+and one flow from each cluster into the next group. Measured as whole processes (start included), median of ROUNDS, in
+seconds of one core, because elapsed time is the machine's mood. `yamllint` reads the same file in the same run, for
+scale: it only looks at the form of the YAML.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.results import Goal, publish
+
+ROOT = Path(__file__).parent.parent
+SIZES = (10, 100, 1_000)
+ROUNDS = 3
+GROUP = 10
+TOPICS = 100
+YAMLLINT = "extends: default\nrules: {line-length: disable, document-start: disable, braces: disable}\n"
+
+
+def main() -> int:
+    rows, goals, seconds = [], [], {}
+    with tempfile.TemporaryDirectory() as directory:
+        form = Path(directory) / "form.yaml"
+        form.write_text(YAMLLINT)
+        for clusters in SIZES:
+            file, inventory = Path(directory) / f"{clusters}.yaml", Path(directory) / f"{clusters}.json"
+            text, flows = topology(clusters)
+            file.write_text(text)
+            inventory.write_text(json.dumps(seen(clusters)))
+            lint = [sys.executable, "-m", "cli.main", "lint", str(file), "--format", "concise"]
+            for tool, command in (
+                ("topology lint", lint),
+                ("topology lint --inventory", [*lint, "--inventory", str(inventory)]),
+                ("yamllint", [sys.executable, "-m", "yamllint", "-c", str(form), str(file)]),
+            ):
+                runs = [measure(command) for _ in range(ROUNDS)]
+                took = statistics.median(run[0] for run in runs)
+                seconds[tool, clusters] = took
+                rows.append(
+                    {
+                        "clusters": clusters,
+                        "flows": flows,
+                        "topics": clusters * TOPICS if "inventory" in tool else 0,
+                        "KiB": len(text) // 1024,
+                        "tool": tool,
+                        "cpu_s": round(took, 2),
+                        "elapsed_s": round(statistics.median(run[1] for run in runs), 2),
+                        "MiB": round(max(run[2] for run in runs)),
+                    }
+                )
+    largest = [row for row in rows if row["clusters"] == SIZES[-1] and row["tool"] != "yamllint"]
+    for row in largest:
+        goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, seconds of one core", row["cpu_s"], 10, "lower"))
+        goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, MiB", row["MiB"], 1024, "lower"))
+        small, large = seconds[row["tool"], 100], seconds[row["tool"], 1_000]
+        goals.append(
+            Goal(f"{row['tool']}, ten times the clusters, times the seconds", round(large / small, 1), 15, "lower")
+        )
+    return publish("lint", rows, goals)
+
+
+def topology(clusters: int) -> tuple[str, int]:
+    """A file without errors, and how many flows it has."""
+    lines = ["apiVersion: topology/v1alpha1", "kind: Topology", "metadata: {name: large, owner: bench}", "clusters:"]
+    for number in range(clusters):
+        alias = f"c{number:04d}"
+        hosts = ", ".join(f"k{broker}.{alias}.example.internal:9092" for broker in (1, 2))
+        lines.append(f"  {alias}: {{bootstrap: [{hosts}], cluster_id: id-{alias}}}")
+    lines += ["defaults:", "  provenance: {forward: local}", "  naming: {policy: prefix}", "flows:"]
+    ways = [
+        (number, target, f"d{target % GROUP}")
+        for number in range(clusters)
+        for target in range(number // GROUP * GROUP, min(number // GROUP * GROUP + GROUP, clusters))
+        if target != number
+    ]
+    if clusters > GROUP:
+        ways += [(number, (number + GROUP) % clusters, "up") for number in range(clusters)]
+    for source, target, domain in sorted(ways):
+        selector = f'{{glob: "s{source:04d}.{domain}.*"}}'
+        lines.append(f"  - {{source: c{source:04d}, target: c{target:04d}, topics: {{include: [{selector}]}}}}")
+    return "\n".join(lines) + "\n", len(ways)
+
+
+def seen(clusters: int) -> dict[str, object]:
+    """What a scan of all of them would have written."""
+    from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
+    from topology.inventory_json import inventory_json
+
+    domains = [*(f"d{number}" for number in range(GROUP)), "up"]
+    configs = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
+    found = {}
+    for number in range(clusters):
+        names = [f"s{number:04d}.{domains[index % len(domains)]}.events-{index:03d}" for index in range(TOPICS)]
+        topics = {name: InventoryTopic(name, None, 12, 3, configs=configs, size_bytes=10**9) for name in names}
+        brokers = tuple(InventoryBroker(broker, f"k{broker}", f"r{broker}") for broker in range(1, 4))
+        alias = f"c{number:04d}"
+        found[alias] = InventoryCluster(alias, f"id-{alias}", 1_767_225_600_000, brokers=brokers, topics=topics)
+    document: dict[str, object] = json.loads(inventory_json(Inventory(found)))
+    return document
+
+
+def measure(command: list[str]) -> tuple[float, float, float]:
+    """Processor seconds, elapsed seconds and the most MiB of one process. Raises RuntimeError when it fails (findings are no failure)."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryFile() as out:
+        actions = [(os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, out.fileno(), 2)]
+        started = time.perf_counter()
+        pid = os.posix_spawn(command[0], command, environment, file_actions=actions)
+        _, status, usage = os.wait4(pid, 0)
+        took = time.perf_counter() - started
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (0, 1):
+            out.seek(0)
+            raise RuntimeError(f"{' '.join(command[2:])} ended with {code}: {out.read()[-2000:].decode()}")
+    return usage.ru_utime + usage.ru_stime, took, usage.ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

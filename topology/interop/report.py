@@ -25,6 +25,7 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "GRF204": ("multi-writer-topic", "error"),
     "GRF214": ("conflicting-flows", "error"),
     "GRF216": ("selects-nothing", "warning"),
+    "NAM301": ("name-too-long", "error"),
     "NAM302": ("illegal-characters", "error"),
     "NAM306": ("unescaped-dot", "warning"),
     "NAM307": ("regex-catches-everything", "warning"),
@@ -43,12 +44,14 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "SYN001": ("yaml-syntax", "error"),
     "SYN002": ("duplicate-key", "error"),
     "SYN003": ("unknown-key", "error"),
+    "SYN009": ("union-conflict", "error"),
     "SYN010": ("empty-selector", "error"),
     "SYN011": ("wrong-type", "error"),
     "SYN012": ("missing-key", "error"),
     "SYN014": ("yaml-feature", "error"),
     "TPC401": ("internal-topic-selected", "error"),
     "TPC405": ("rf-below-three", "warning"),
+    "TPC417": ("latest-with-discovery", "error"),
 }
 
 

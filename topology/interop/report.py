@@ -23,10 +23,12 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "GRF201": ("identity-cycle", "error"),
     "GRF203": ("prefix-growth", "error"),
     "GRF204": ("multi-writer-topic", "error"),
+    "GRF208": ("header-dropped", "error"),
     "GRF214": ("conflicting-flows", "error"),
     "GRF216": ("selects-nothing", "warning"),
     "NAM301": ("name-too-long", "error"),
     "NAM302": ("illegal-characters", "error"),
+    "NAM304": ("rename-not-injective", "error"),
     "NAM306": ("unescaped-dot", "warning"),
     "NAM307": ("regex-catches-everything", "warning"),
     "NAM309": ("separator-in-alias", "error"),
@@ -51,6 +53,7 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "SYN014": ("yaml-feature", "error"),
     "TPC401": ("internal-topic-selected", "error"),
     "TPC405": ("rf-below-three", "warning"),
+    "TPC415": ("timestamp-type", "warning"),
     "TPC417": ("latest-with-discovery", "error"),
 }
 

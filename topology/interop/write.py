@@ -88,7 +88,9 @@ def _folded(imported: Imported) -> tuple[dict[str, Any], tuple[ImportedFlow, ...
     shared = {
         name: value
         for name, value in first.items()
-        if name not in ("state", "topics") and name not in defaults and all(flow.settings.get(name) == value for flow in imported.flows)
+        if name not in ("state", "topics")
+        and name not in defaults
+        and all(flow.settings.get(name) == value for flow in imported.flows)
     }
     rest = [{name: value for name, value in flow.settings.items() if name not in shared} for flow in imported.flows]
     flows = tuple(replace(flow, settings=own) for flow, own in zip(imported.flows, rest, strict=True))

@@ -30,27 +30,46 @@ LINES = "reports/text.py: long lines are cut around the span, masked once, escap
 COMMENTS = "suppression.py: bounded expression, at most 20 words a comment"
 GRAPH = "graph, names, delivery and the rules over pairs of flows: work in proportion to the file"
 SELECTION = "selectors.py: many literals or selectors of one flow are asked one by one"
+# fmt: off
 AWAITING: dict[str, str] = {
     **dict.fromkeys(
-        ["secrets_in_wrong_places", "quadratic_blowup", "alias_flood", "tiny_nodes", "tiny_nodes_below_the_limit", "tiny_keys_on_one_line", "list_of_empty_maps", "list_of_empty_lists", "key_of_1_mib", "only_colons", "bell_and_backspace", "delete_character", "c1_controls", "raw_escape_sequences", "bom_in_the_middle", "carriage_return_alone_and_a_finding", "mixed_line_ends", "other_line_breaks", "vertical_tab_and_form_feed", "right_to_left_override", "zero_width_keys", "regex_huge_bound", "line_of_1_mib"],
+        (
+            "secrets_in_wrong_places", "quadratic_blowup", "alias_flood", "tiny_nodes",
+            "tiny_nodes_below_the_limit", "tiny_keys_on_one_line", "list_of_empty_maps", "list_of_empty_lists",
+            "key_of_1_mib", "only_colons", "bell_and_backspace", "delete_character", "c1_controls",
+            "raw_escape_sequences", "bom_in_the_middle", "carriage_return_alone_and_a_finding",
+            "mixed_line_ends", "other_line_breaks", "vertical_tab_and_form_feed", "right_to_left_override",
+            "zero_width_keys", "regex_huge_bound", "line_of_1_mib",
+        ),
         LINES,
     ),
     **dict.fromkeys(
-        ["suppression_with_a_huge_bracket", "suppression_with_a_huge_word", "suppression_never_closed", "suppression_of_spaces", "suppressions_and_findings"],
+        (
+            "suppression_with_a_huge_bracket", "suppression_with_a_huge_word", "suppression_never_closed",
+            "suppression_of_spaces", "suppressions_and_findings",
+        ),
         COMMENTS,
     ),
     **dict.fromkeys(
-        ["stars_everywhere", "mesh_of_1000", "mesh_of_100", "mesh_without_guards", "product_of_spokes", "chain_of_1000", "flows_with_one_id", "flows_to_themselves", "flows_between_undeclared_clusters", "flows_side_by_side", "globs_of_stars"],
+        (
+            "stars_everywhere", "mesh_of_1000", "mesh_of_100", "mesh_without_guards", "product_of_spokes",
+            "chain_of_1000", "flows_with_one_id", "flows_to_themselves", "flows_between_undeclared_clusters",
+            "flows_side_by_side", "globs_of_stars",
+        ),
         GRAPH,
     ),
     **dict.fromkeys(
-        ["selectors_2000", "selectors_2000_with_excludes", "literals_20000", "literals_into_one_from_many", "rename_map_of_20000"],
+        (
+            "selectors_2000", "selectors_2000_with_excludes", "literals_20000", "literals_into_one_from_many",
+            "rename_map_of_20000",
+        ),
         SELECTION,
     ),
     "template_with_many_placeholders": "language.py: a template longer than a topic's name (249) is refused",
     "durations_of_1_mb_digits": "quantities.py: float('9' * 400) is infinite, int(inf) raises OverflowError",
     "another_kind_with_escape_sequences": "load.py: _check_kind prints `kind` and `apiVersion` as they are",
 }
+# fmt: on
 RAW_PATHS = pytest.mark.xfail(reason="cli/errors.py and the json report print paths as they are", strict=False)
 OTHERS: tuple[tuple[str, ...], ...] = (
     ("lint", "--format", "concise"),

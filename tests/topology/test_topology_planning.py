@@ -202,7 +202,7 @@ def test_replicas_that_the_target_cannot_have() -> None:
     assert "3 replicas at onprem, 1 at cloud" in said(few)
     text = FILE.replace("naming: {policy: identity}", "naming: {policy: identity}, replication_factor: 3")
     wanted = planned(cluster("onprem", topic()), cluster("cloud", brokers=one), text=text)
-    assert "the flow asks for 3 replicas; cloud has 1 brokers: the topics cannot be created" in said(wanted)
+    assert "the flow asks for 3 replicas; cloud has 1 broker: the topics cannot be created" in said(wanted)
 
 
 @pytest.mark.parametrize(

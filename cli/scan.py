@@ -121,17 +121,17 @@ def _skipped(missing: list[ClusterError], skip_unreachable: bool) -> bool:
 
 
 def _line(alias: str, cluster: InventoryCluster) -> str:
-    from topology.planning.amounts import number, several, size
+    from topology.planning.amounts import counted, several, size
     from topology.planning.overview import overview
 
     seen = overview(cluster, top=0, idle_days=0)
     words = (
         f"Kafka {cluster.kafka or 'of an unknown release'}",
-        f"{number(len(cluster.brokers))} brokers",
-        f"{number(seen.topics)} topics",
-        f"{number(seen.partitions)} partitions",
+        counted(len(cluster.brokers), "broker"),
+        counted(seen.topics, "topic"),
+        counted(seen.partitions, "partition"),
         f"{size(seen.bytes)} stored",
-        f"{number(len(cluster.groups))} groups",
+        counted(len(cluster.groups), "group"),
     )
     gaps = several(tuple(line.partition(":")[0] for line in cluster.not_seen), 3)
     return f"{alias}: {', '.join(words)}" + (f"; not seen: {gaps}" if gaps else "")

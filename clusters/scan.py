@@ -96,7 +96,7 @@ class _Scan:
         newest = self._newest(ends)
         configured = self._configured(list(described))
         configs = self._broker_configs()
-        groups, acls, quotas = self._groups(ends), self._acls(configs), self._quotas()
+        groups, acls, quotas = self._groups(ends), self._acls(), self._quotas()
         last = self._again(first, leaders, sample_s)
         topics = {}
         for name, topic in described.items():
@@ -226,11 +226,17 @@ class _Scan:
                 found[group.id] = group
         return list(found.values())
 
-    def _acls(self, configs: Mapping[str, str]) -> tuple[InventoryAcl, ...] | None:
-        if configs.get("authorizer.class.name") == "":  # librdkafka then answers with no ACLs, not with the refusal
-            self.not_seen.append("ACLs: the cluster has no authorizer")
+    def _acls(self) -> tuple[InventoryAcl, ...] | None:
+        raw = next(iter(self.inquiries.values()), None)
+        try:
+            found = readings.acls(raw) if raw is not None else self.survey.acls() or None
+        except _NOT_TOLD as error:
+            self.not_seen.append(f"ACLs: {error}")
             return None
-        return self._told("ACLs", self.survey.acls)
+        if found is None:
+            why = "the cluster has no authorizer" if raw else "none are shown: there are none, or it refuses to tell"
+            self.not_seen.append(f"ACLs: {why}")
+        return found
 
     def _quotas(self) -> dict[str, dict[str, float]]:
         for inquiry in self.inquiries.values():

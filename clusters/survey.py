@@ -158,7 +158,7 @@ class Survey(AdminRequests):
         return found, refused
 
     def acls(self) -> tuple[InventoryAcl, ...]:
-        """All bindings, sorted; none where the cluster has no authorizer."""
+        """All bindings, sorted. None at all may also mean that the cluster has no authorizer, or refuses to tell."""
         everything = _FILTER(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
@@ -211,17 +211,13 @@ def _described(topic: Any) -> Described:
 
 
 def _acl(binding: Any) -> InventoryAcl:
+    """In the words of `kafka-acls`; librdkafka calls a cluster a broker."""
     return InventoryAcl(
         principal=binding.principal,
-        operation=_word(binding.operation.name),
-        permission=_word(binding.permission_type.name),
-        resource="Cluster" if binding.restype.name == "BROKER" else _word(binding.restype.name),
+        operation=binding.operation.name,
+        permission=binding.permission_type.name,
+        resource="CLUSTER" if binding.restype.name == "BROKER" else binding.restype.name,
         name=binding.name,
         pattern=binding.resource_pattern_type.name,
         host=binding.host,
     )
-
-
-def _word(name: str) -> str:
-    """As Kafka prints it: DESCRIBE_CONFIGS → DescribeConfigs."""
-    return name.title().replace("_", "")

@@ -59,6 +59,10 @@ class Automaton:
     def accepts(self, state: int) -> bool:
         return bool(state & self._built.last)
 
+    def endless(self, state: int) -> bool:
+        """Whether everything that begins like this is accepted, as behind the last `*` of `orders*`."""
+        return bool(state & self._built.endless)
+
     def matches(self, text: str) -> bool:
         return self.accepts(self.run(text, self.start))
 
@@ -104,6 +108,9 @@ class Words:
         end = bisect_left(self.names, text + "\x7f", first, end)
         return (first, end, length + 1) if first < end else None
 
+    def endless(self, state: tuple[int, int, int]) -> bool:
+        return False
+
     def accepts(self, state: tuple[int, int, int]) -> bool:
         return state[0] < state[1] and len(self.names[state[0]]) == state[2]
 
@@ -114,8 +121,7 @@ class Words:
 
 
 class Union:
-    """Accepts what any part accepts. States are small integers, DEAD when no part goes on; `weight` of a state is how
-    much work a step from it is, the same on every machine."""
+    """Accepts what any part accepts. States are small integers, DEAD when no part goes on."""
 
     def __init__(self, names: frozenset[str], patterns: tuple[Automaton, ...]) -> None:
         self.parts: tuple[Words | Automaton, ...] = ((Words(names),) if names else ()) + patterns
@@ -127,6 +133,7 @@ class Union:
         self._numbers: dict[tuple[tuple[int, Hashable], ...], int] = {(): DEAD}
         self._steps: dict[tuple[int, str], int] = {}
         self._weight = [0]
+        self._endless = [False]
         self._weights = 0
         self.start = self._number(tuple((index, part.start) for index, part in enumerate(self.parts)))
 
@@ -158,8 +165,13 @@ class Union:
     def accepts(self, state: int) -> bool:
         return any(self.parts[index].accepts(inside) for index, inside in self._states[state])  # type: ignore[arg-type]
 
-    def weight(self, state: int) -> int:
-        return self._weight[state]
+    def endless(self, state: int) -> bool:
+        """Whether everything that begins like this is accepted; it may be so and not be seen."""
+        return self._endless[state]
+
+    def cost(self, state: int, letters: int) -> int:
+        """How much work a step from a state by each of `letters` letters is, the same on every machine."""
+        return self._weight[state] + letters * (1 + len(self._states[state]) // 3)
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -172,6 +184,7 @@ class Union:
             self._states.append(state)
             weight = sum(inside.bit_count() if isinstance(inside, int) else 1 for _, inside in state)
             self._weight.append(weight)
+            self._endless.append(any(self.parts[index].endless(inside) for index, inside in state))  # type: ignore[arg-type]
             self._weights += weight
         return known
 
@@ -238,7 +251,7 @@ def _positions(bits: int) -> Iterator[int]:
 
 class _Build:
     """masks: position -> the letters it reads. follow: position -> the positions that may come next. last: where the
-    language ends. Position 0 stands before the first letter."""
+    language ends; endless: those of them that read on whatever comes. Position 0 stands before the first letter."""
 
     def __init__(self, pattern: Part) -> None:
         self.masks = [0]
@@ -246,6 +259,8 @@ class _Build:
         first, last, empty = self._part(pattern)
         self._link(START, first)
         self.last = last | (START if empty else 0)
+        loops = (bit for bit in map(_ONE.__getitem__, _positions(last)) if self.follow[bit.bit_length() - 1] & bit)
+        self.endless = sum(bit for bit in loops if self.masks[bit.bit_length() - 1] == ANY)
 
     def _part(self, part: Part) -> tuple[int, int, bool]:
         """(positions it can begin with, positions it can end with, whether it can be empty)."""

@@ -49,6 +49,8 @@ class TopicFacts:
 
     def under(self, other: TopicFacts) -> TopicFacts:
         """These facts where `other` says nothing."""
+        if self is UNKNOWN:
+            return other
         known = {name: value for name in NAMES if (value := getattr(other, name)) is not None}
         return replace(self, **known)
 
@@ -122,11 +124,15 @@ class Facts:
     def topic(self, alias: str, name: str) -> TopicFacts:
         """Everything known about one topic: the first declared entry that matches, with what a scan saw above it."""
         key = (alias, name)
-        if key not in self._topics:
-            found = next((facts for match, facts in self.declared(alias) if match.matches(name)), UNKNOWN)
+        known = self._topics.get(key)
+        if known is None:
+            known = next((facts for match, facts in self.declared(alias) if match.matches(name)), UNKNOWN)
             seen = self.seen(alias, name)
-            self._topics[key] = found if seen is None else found.under(scanned(seen))
-        return self._topics[key]
+            if seen is not None:
+                known = known.under(scanned(seen))
+            if known is not UNKNOWN:
+                self._topics[key] = known
+        return known
 
     def cluster(self, alias: str) -> ClusterFacts:
         """Everything known about a cluster's brokers."""

@@ -48,8 +48,8 @@ class InventoryTopic:
 
 @dataclass(frozen=True, slots=True)
 class InventoryGroup:
-    """state is Kafka's (`Stable`, `Empty`…), type `classic`, `consumer`, `share` or `streams`. offsets: topic → partition
-    → committed offset; lag: topic → records behind (end minus committed, an upper bound)."""
+    """state is Kafka's (`Stable`, `Empty`…), type `classic`, `consumer`, `share` or `streams`. offsets: topic →
+    partition → committed offset; lag: topic → records behind (end minus committed, an upper bound)."""
 
     id: str
     state: str
@@ -61,7 +61,8 @@ class InventoryGroup:
 
 @dataclass(frozen=True, slots=True)
 class InventoryAcl:
-    """One ACL binding, as Kafka prints its parts."""
+    """One ACL binding in the words of `kafka-acls`: operation `READ`, permission `ALLOW`, resource `TOPIC`, pattern
+    `LITERAL`; the principal as it is (`User:app`)."""
 
     principal: str
     operation: str
@@ -74,8 +75,8 @@ class InventoryAcl:
 
 @dataclass(frozen=True, slots=True)
 class InventoryCluster:
-    """One cluster at `taken_ms`. kafka is the release that the brokers' features or API versions show ("4.3"), None when
-    unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
+    """One cluster at `taken_ms`. kafka is the release that the brokers' features or API versions show ("4.3"), None
+    when unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
     `user=app` to its limits. configs are broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
     not_seen says in words what could not be read and why."""
 
@@ -99,7 +100,8 @@ class InventoryCluster:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Clusters by alias. live: it was taken for this very run (`topology plan`), so rules about the present may speak."""
+    """Clusters by alias. live: it was taken for this very run (`topology plan`), so rules about the present may
+    speak."""
 
     clusters: Mapping[str, InventoryCluster]
     live: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -77,21 +77,27 @@ def inventory_from_json(text: str) -> Inventory:
 
 
 def _cluster_tree(cluster: InventoryCluster) -> dict[str, Any]:
-    tree: dict[str, Any] = _tree(cluster)
+    """Topics often share one mapping of configs: it is counted and compared once."""
     common = _common([topic.configs for topic in cluster.topics.values()])
-    tree["topic_configs"] = common
-    for topic in tree["topics"].values():
-        own = topic["configs"]
-        topic["configs"] = {key: own.get(key) for key in common.keys() | own.keys() if own.get(key) != common.get(key)}
-    return tree
+    differing: dict[int, dict[str, str | None]] = {}
+    topics = {}
+    for name, topic in cluster.topics.items():
+        own = topic.configs
+        if id(own) not in differing:
+            keys = common.keys() | own.keys()
+            differing[id(own)] = {key: own.get(key) for key in keys if own.get(key) != common.get(key)}
+        topics[name] = _tree(replace(topic, configs={})) | {"configs": differing[id(own)]}
+    tree: dict[str, Any] = _tree(replace(cluster, topics={}))
+    return tree | {"topics": topics, "topic_configs": common}
 
 
 def _common(configs: list[Mapping[str, str]]) -> dict[str, str]:
     """Key → the value of most; not there when most do not have the key. Ties: the smallest, so that it is stable."""
+    same = Counter(map(id, configs))
     counts: dict[str, Counter[str]] = {}
-    for each in configs:
+    for each in {id(each): each for each in configs}.values():
         for key, value in each.items():
-            counts.setdefault(key, Counter())[value] += 1
+            counts.setdefault(key, Counter())[value] += same[id(each)]
     common = {}
     for key, counter in counts.items():
         value, times = min(counter.items(), key=lambda item: (-item[1], item[0]))
@@ -182,11 +188,13 @@ def _list(item: Reader) -> Reader:
 def _mapping(key: Any, kind: Any) -> Reader:
     keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in KEYED else None
     plain = None if keyed else _reader(kind)
+    shared: list[Any] = [None]
 
     def read(value: Any) -> Any:
         found: dict[Any, Any] = {}
-        if kind is str and isinstance(value, dict) and all(type(each) is str for each in value.values()):
-            return value  # shared: the configs of most topics are the same object
+        if kind is str and isinstance(value, dict) and (value is shared[0] or set(map(type, value.values())) <= {str}):
+            shared[0] = value  # the configs of most topics are the same object: looked through once, kept once
+            return value
         for name, each in _object(value).items():
             try:
                 if key is int and not name.isdecimal():

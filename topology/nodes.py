@@ -18,7 +18,7 @@ from topology.quoting import shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
-MAX_NODES = 200_000
+MAX_NODES = 120_000
 MAX_PROBLEMS = 1_000
 # what YAML 1.2 (5.1) allows in a file; the rest can only be written as an escape
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,7 +70,7 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
 
 @dataclass(slots=True)
 class _Open:
-    """A list or mapping whose end was not seen yet; of a mapping, `below` holds keys and values in turn."""
+    """A list or mapping whose end was not seen yet. below: a list's items; of a mapping, keys and values in turn."""
 
     node: Node
     below: list[Node]
@@ -88,26 +88,26 @@ class _Builder:
 
     def take(self, event: Any) -> bool:
         """Whether to go on."""
-        if isinstance(event, yaml.DocumentStartEvent):
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            if event.anchor or event.tag:
+                self._features(event)
+            self._add(Node("scalar", self._span(event), event.value, bool(event.implicit[0])))
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self._features(event)
+            self._open("map" if kind is yaml.MappingStartEvent else "list", event)
+            if len(self.stack) > MAX_DEPTH:
+                return self._too_much(event, f"nesting deeper than {MAX_DEPTH} levels")
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._close(event)
+        elif kind is yaml.AliasEvent:
+            self._refuse(event, f"alias `*{shown(event.anchor)}`", "write the value out, or use `defaults:`")
+            self._add(Node("scalar", self._span(event), "", True))
+        elif kind is yaml.DocumentStartEvent:
             self.documents += 1
             if self.documents > 1:
                 self._refuse(event, "a second document in one file", "keep one topology a file")
                 return False
-        elif isinstance(event, yaml.AliasEvent):
-            self._refuse(event, f"alias `*{shown(str(event.anchor))}`", "write the value out, or use `defaults:`")
-            self._add(Node("scalar", self._span(event), "", True))
-        elif isinstance(event, yaml.ScalarEvent):
-            self._features(event)
-            self._add(Node("scalar", self._span(event), event.value, bool(event.implicit[0])))
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._features(event)
-            node = Node("map" if isinstance(event, yaml.MappingStartEvent) else "list", self._span(event))
-            self._add(node)
-            self.stack.append(_Open(node, []))
-            if len(self.stack) > MAX_DEPTH:
-                return self._too_much(event, f"nesting deeper than {MAX_DEPTH} levels")
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._close(self.stack.pop(), event.end_mark)
         if self.nodes > MAX_NODES:
             return self._too_much(event, f"more than {MAX_NODES} values in one file")
         if len(self.problems) > MAX_PROBLEMS:
@@ -116,18 +116,22 @@ class _Builder:
 
     def _add(self, node: Node) -> None:
         self.nodes += 1
-        if not self.stack:
-            self.root = node
-            return
-        self.stack[-1].below.append(node)
-
-    def _close(self, whole: _Open, end: Any) -> None:
-        node, below = whole.node, whole.below
-        node.span = Span(self.file, node.span.line, node.span.column, end.line + 1, end.column + 1)
-        if node.kind == "list":
-            node.items = below
+        if self.stack:
+            self.stack[-1].below.append(node)
         else:
-            node.entries = list(zip(below[::2], below[1::2], strict=True))
+            self.root = node
+
+    def _open(self, kind: Literal["list", "map"], event: Any) -> None:
+        node = Node(kind, self._span(event))
+        self._add(node)
+        self.stack.append(_Open(node, node.items if kind == "list" else []))
+
+    def _close(self, event: Any) -> None:
+        whole, end = self.stack.pop(), event.end_mark
+        node, start = whole.node, whole.node.span
+        node.span = Span(self.file, start.line, start.column, end.line + 1, end.column + 1)
+        if node.kind == "map":
+            node.entries = list(zip(whole.below[::2], whole.below[1::2], strict=True))
 
     def _features(self, event: Any) -> None:
         if event.anchor:

@@ -22,7 +22,7 @@ MAX_EXAMPLES = 20
 Constraint = tuple[str, str, TopicSelection]
 MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
-MAX_WORK = 100_000
+MAX_WORK = 200_000
 MAX_TOTAL = 500_000
 
 
@@ -164,12 +164,14 @@ def _search(constraints: frozenset[Constraint], allowed: int) -> tuple[Common, i
             return Common(True, text), work
         if len(text) == MAX_NAME:
             continue
-        work += len(chars) + sum(half.weight(state) for half, state in zip(halves, states, strict=True))
+        work += sum(half.cost(state, len(chars)) for half, state in zip(halves, states, strict=True))
         if work > allowed:
             return PERHAPS, work
         for char in chars:
             following = tuple([half.step(state, char) for half, state in zip(halves, states, strict=True)])
-            if following not in seen and all(following[::2]):
+            if following in seen or not all(following[::2]):
+                continue
+            if not any(half.endless(state) for half, state in zip(halves[1::2], following[1::2], strict=True)):
                 seen.add(following)
                 todo.append((following, text + char))
     return Common(False), work

@@ -210,6 +210,11 @@ class Record(Shape):
         )
 
     def _complete(self, node: Node, path: str, seen: Mapping[str, Span], reader: Reader) -> None:
+        missing = [name for name in self.required if name not in seen]
+        if not missing and (not self.one_of or len(seen) == 1):
+            return
+        if reader.full():
+            return
         where = f"`{path}`" if path else "the file"
         head = Span(node.span.file, node.span.line, node.span.column, node.span.line, node.span.column + 1)
         if self.one_of and len(seen) != 1:
@@ -221,7 +226,6 @@ class Record(Shape):
                 more = tuple(Label(seen[name], f"and `{name}`") for name in others)
                 message = f"{where} takes exactly one of: {names}"
                 reader.say("SYN009", message, seen[first], path, help_="keep one of them", more=more)
-        missing = [name for name in self.required if name not in seen]
         if missing:
             reader.say("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
 

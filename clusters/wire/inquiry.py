@@ -103,11 +103,11 @@ class Inquiry:
         if struct.unpack_from(">i", frame, 0)[0] != self._correlation:
             raise self._unintelligible(name, "it belongs to another question")
         tagged = request.__flexible__ and name != "api_versions"
+        if name == "api_versions" and frame[4:6] == _UNSUPPORTED.to_bytes(2, "big"):
+            version = 0  # whatever was asked (KIP-511); read as a newer version it looks like no versions at all
         try:
             return _decoded(_schema(name, version, EntityType.response), frame[5 if tagged else 4 :])
         except Exception as problem:
-            if name == "api_versions" and frame[4:6] == _UNSUPPORTED.to_bytes(2, "big"):
-                return _decoded(_schema(name, 0, EntityType.response), frame[4:])
             raise self._unintelligible(name, str(problem)) from problem
 
     def _unintelligible(self, name: str, why: str) -> ProtocolError:

@@ -1,20 +1,37 @@
-"""What only raw requests tell of a cluster: log sizes, groups of every type with their members, client quotas."""
+"""What raw requests tell of a cluster, and librdkafka does not (or not well enough): log sizes, groups of every type
+with their members, ACLs, client quotas.
+
+librdkafka 2.16 answers a DescribeAcls that the broker refuses with no bindings and no error.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 from kio.schema.types import GroupId
+from kio.static.primitive import i8
 
 from clusters.errors import RequestRefused, Unauthorised
 from clusters.listing import GroupListing
 from clusters.names import TopicPartition
 from clusters.wire import codes
 from clusters.wire.inquiry import Inquiry
+from topology.inventory import InventoryAcl
 
-DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_LOG_DIRS, DESCRIBE_CLIENT_QUOTAS = 15, 16, 35, 48
+DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_ACLS, DESCRIBE_LOG_DIRS, DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
+_SECURITY_DISABLED = 54
+_ANY = i8(1)
+# org.apache.kafka.common.acl and .resource: the codes of AclOperation, AclPermissionType, ResourceType, PatternType
+_OPERATIONS = (
+    *("UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION"),
+    *("DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
+)
+_PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+_PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 # group type → (the request that describes it, its field of ids); classic groups answer to DescribeGroups
 _DESCRIBERS = {
     "classic": (DESCRIBE_GROUPS, "groups"),
@@ -59,6 +76,38 @@ def groups(inquiry: Inquiry) -> list[GroupListing]:
     return [group for group in listed if group.state != "Dead"]
 
 
+def acls(inquiry: Inquiry) -> tuple[InventoryAcl, ...] | None:
+    """All bindings, sorted, in the words of `kafka-acls`; None where there is no authorizer. Raises Unauthorised."""
+    answer = inquiry.ask(
+        DESCRIBE_ACLS,
+        lowest=1,
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    if int(answer.error_code) == _SECURITY_DISABLED:
+        return None
+    inquiry.check(int(answer.error_code), "reading ACLs")
+    found = (
+        InventoryAcl(
+            principal=str(acl.principal),
+            operation=_word(_OPERATIONS, acl.operation),
+            permission=_word(_PERMISSIONS, acl.permission_type),
+            resource=_word(_RESOURCES, resource.resource_type),
+            name=str(resource.resource_name),
+            pattern=_word(_PATTERNS, resource.pattern_type),
+            host=str(acl.host),
+        )
+        for resource in answer.resources
+        for acl in resource.acls
+    )
+    return tuple(sorted(found, key=astuple))
+
+
 def quotas(inquiry: Inquiry) -> dict[str, dict[str, float]]:
     """Entity (`user=app`, `user=<default>,client-id=web`) → limit → value. Raises Unauthorised."""
     answer = inquiry.ask(DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
@@ -85,6 +134,11 @@ def _described(inquiry: Inquiry, kind: str, ids: list[str]) -> dict[str, tuple[s
             if int(group.error_code) == codes.NONE:
                 found[str(group.group_id)] = str(group.group_state), len(group.members)
     return found
+
+
+def _word(words: tuple[str, ...], code: int) -> str:
+    """A code that is newer than this list stays a number: better than a wrong word."""
+    return words[code] if 0 <= code < len(words) else str(int(code))
 
 
 def _batches(ids: list[str]) -> Iterable[tuple[GroupId, ...]]:

@@ -82,7 +82,7 @@ CLUSTER = InventoryCluster(
 INVENTORY = Inventory({"onprem": CLUSTER})
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(INVENTORIES)
 def test_nothing_is_lost(inventory: Inventory) -> None:
     text = inventory_json(inventory)
@@ -153,7 +153,7 @@ def test_damage_is_named(text: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(INVENTORIES)
 def test_documents_are_valid_by_the_schema(inventory: Inventory) -> None:
     jsonschema = pytest.importorskip("jsonschema")

@@ -79,9 +79,11 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
+    Format("terraform", "Terraform files with a confluent_cluster_link", "topology.interop.linking_terraform"),
     Format("strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "topology.interop.strimzi"),
     Format("connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "topology.interop.connect"),
     Format("mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "topology.interop.mm2"),
+    Format("replicator", "Confluent Replicator's connectors (JSON, properties)", "topology.interop.replicator"),
     Format("cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking"),
 )
 

@@ -116,12 +116,11 @@ class _Reader:
             self._next()
             attribute = Attribute(token.text, token.span, self._expression(depth + 1, lines=True))
             if token.text in block.attributes:
-                first = block.attributes[token.text].key
-                labels = (Label(token.span), Label(first, "first here"))
-                self.problems.append(Problem("SYN002", f"`{token.text}` is said twice; the first one counts", labels))
+                places = (Label(token.span), Label(block.attributes[token.text].key, "first here"))
+                self.problems.append(Problem("SYN002", f"`{token.text}` is said twice; the first one counts", places))
             block.attributes.setdefault(token.text, attribute)
             return
-        labels = []
+        labels: list[str] = []
         while self._peek().kind in ("name", "string"):
             labels.append(self._next().text)
         if not self._is("{"):

@@ -23,9 +23,12 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "GRF201": ("identity-cycle", "error"),
     "GRF203": ("prefix-growth", "error"),
     "GRF204": ("multi-writer-topic", "error"),
+    "GRF208": ("header-dropped", "error"),
     "GRF214": ("conflicting-flows", "error"),
     "GRF216": ("selects-nothing", "warning"),
+    "NAM301": ("name-too-long", "error"),
     "NAM302": ("illegal-characters", "error"),
+    "NAM304": ("rename-not-injective", "error"),
     "NAM306": ("unescaped-dot", "warning"),
     "NAM307": ("regex-catches-everything", "warning"),
     "NAM309": ("separator-in-alias", "error"),
@@ -43,12 +46,15 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "SYN001": ("yaml-syntax", "error"),
     "SYN002": ("duplicate-key", "error"),
     "SYN003": ("unknown-key", "error"),
+    "SYN009": ("union-conflict", "error"),
     "SYN010": ("empty-selector", "error"),
     "SYN011": ("wrong-type", "error"),
     "SYN012": ("missing-key", "error"),
     "SYN014": ("yaml-feature", "error"),
     "TPC401": ("internal-topic-selected", "error"),
     "TPC405": ("rf-below-three", "warning"),
+    "TPC415": ("timestamp-type", "warning"),
+    "TPC417": ("latest-with-discovery", "error"),
 }
 
 

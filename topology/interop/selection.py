@@ -15,7 +15,7 @@ from topology.finding import Label, Span
 from topology.interop import topiclist
 from topology.interop.properties import eaten
 from topology.interop.said import Notes, Said
-from topology.overlap import common
+from topology.overlap import shares
 from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 REPLICA = Selector("glob", "*.replica")
 ALWAYS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))
-# DefaultTopicFilter's own exclude, in our words: `.*[\-\.]internal, .*\.replica, __.*`
-OWN = (REPLICA, *ALWAYS)
+MAX_NAMES = 30
+MAX_ENTRIES = 200
+MAX_TRAPS = 20
 TOOL_GROUPS = tuple(Selector("glob", text) for text in ("__*", "connect-*", "console-consumer-*"))
 EVERYTHING = {Selector("glob", "*"), Selector("regex", ".+"), Selector("glob", "?*")}
 # internal topics that MirrorMaker's own exclude lets through
@@ -98,14 +99,17 @@ def _returning(pair: Pair, include: list[Selector]) -> list[Selector]:
     legal = [name for name in pair.others if re.fullmatch(r"[a-zA-Z0-9._-]+", name)]
     if target not in legal:
         return []
+    names = returning(target, separator)
+    if len(legal) > MAX_NAMES:
+        return list(names) if any(_meet(tuple(include), each) for each in names) else []
     between = _plain(separator)
     prefixes = "|".join(f"{_plain(name)}{between}" for name in legal)
     copies = Selector("regex", f"(?:{prefixes})*{_plain(target)}{between}.*")
     try:
         again = _meet(tuple(include), copies)
-    except BadSelector:  # hundreds of clusters: too large a pattern to decide
+    except BadSelector:  # too large a pattern to decide
         again = True
-    return list(returning(target, separator)) if again else []
+    return list(names) if again else []
 
 
 def _plain(text: str) -> str:
@@ -121,6 +125,7 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
     if not entries and key in whole:
         notes.say("SYN010", f"`{said.name}` is empty: {whole[key]}", said.span, "name topics, or leave the key out")
     what = "group" if key.startswith("groups") else "topic"
+    traps = 0
     for each in entries:
         if each.selector is None or (each.excluded is not None and len(entries) > 1):
             notes.leave(f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span)
@@ -132,6 +137,9 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
         if each.excluded is not None:
             ahead.append(each.excluded)
         if not each.trap:
+            continue
+        traps += 1
+        if traps > MAX_TRAPS:
             continue
         dropped = bool(pair.lines) and eaten(said, each.text, pair.lines)
         why = "the properties syntax drops a single backslash; " if dropped else ""
@@ -152,6 +160,9 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
                 said.span,
                 "escape it: `\\\\.` in a properties file" if pair.lines else "escape it: `\\.`",
             )
+    if traps > MAX_TRAPS:
+        more = f"`{said.name}`: {traps - MAX_TRAPS} more entries with dots that match any character"
+        notes.say("NAM306", more, said.span, "escape them, too")
     return found, ahead
 
 
@@ -175,10 +186,11 @@ def _catches_everything(pair: Pair, said: Said | None, banned: Said | None, note
 
 
 def _meet(include: tuple[Selector, ...], each: Selector) -> bool:
-    if not include:
-        return False
+    """Whether a topic of `include` matches; true when that is too much work to say."""
+    if not include or len(include) > MAX_ENTRIES:
+        return bool(include)
     sides = (TopicSelection(include), TopicSelection((each,)))
-    return common(frozenset(("", "", side) for side in sides)).found
+    return shares(frozenset(("", "", side) for side in sides)).found
 
 
 def _meet_group(one: Selector, each: Selector) -> bool:

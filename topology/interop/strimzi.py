@@ -56,7 +56,11 @@ class _Cluster:
 
 
 def recognises(document: Document) -> bool:
-    return _KIND.search(document.text) is not None and any(True for _ in _resources(document, Notes()))
+    notes = Notes()
+    if _KIND.search(document.text) is None:
+        return False
+    found = any(True for _ in _resources(document, notes))
+    return found or any(each.code == "SYN001" for each in notes.problems)  # `read` says where it is broken
 
 
 def read(documents: tuple[Document, ...]) -> Imported:
@@ -66,7 +70,10 @@ def read(documents: tuple[Document, ...]) -> Imported:
     notes = Notes()
     resources = [each for document in documents for each in _resources(document, notes)]
     if not resources:
-        raise UnreadableTopology(f"{documents[0].file}: no {KIND} that can be read")
+        broken = next((each for each in notes.problems if each.code == "SYN001"), None)
+        if broken is not None:
+            raise UnreadableTopology(f"{broken.labels[0].span}: {broken.message}. {broken.help}".rstrip(". "))
+        raise UnreadableTopology(f"{documents[0].file}: no {KIND} in it")
     clusters: dict[str, _Cluster] = {}
     drafts: list[tuple[_Cluster, _Cluster, Node]] = []
     for resource in resources:

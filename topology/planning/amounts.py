@@ -27,6 +27,11 @@ def number(count: int | None) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 broker`, `1,200 brokers`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def span(seconds: float | None) -> str:
     """`3 h 20 min`; the two largest units."""
     if seconds is None:

@@ -105,7 +105,7 @@ def partition_obstacle(target: InventoryCluster, created: int, replicas: int, li
     if limit is None and target.brokers and all_replicas > REPLICAS_A_BROKER * len(target.brokers):
         return Obstacle(
             None,
-            f"{target.alias} would hold {all_replicas:,} replicas on {len(target.brokers)} brokers; "
+            f"{target.alias} would hold {all_replicas:,} replicas on {amounts.counted(len(target.brokers), 'broker')}; "
             f"{REPLICAS_A_BROKER:,} a broker is advised at most",
             (),
             f"add brokers, or state clusters.{target.alias}.limits.partitions if the cluster is known to carry more",
@@ -176,7 +176,7 @@ def _retention(pair: Pair) -> Iterator[Found]:
 def _partitions(pair: Pair) -> Iterator[Found]:
     if pair.there is not None and pair.there.partitions != pair.source.partitions:
         yield (
-            f"{pair.source.partitions} partitions at {pair.flow.source}, {pair.there.partitions} at "
+            f"{amounts.counted(pair.source.partitions, 'partition')} at {pair.flow.source}, {pair.there.partitions} at "
             f"{pair.flow.target}: keys would land in other partitions after the move",
             "create the target topics anew with the source's partition count, while they are empty",
         )
@@ -186,13 +186,14 @@ def _replication(pair: Pair) -> Iterator[Found]:
     brokers = len(pair.target.brokers)
     if pair.there is None and pair.replicas > brokers:
         yield (
-            f"the flow asks for {pair.replicas} replicas; {pair.flow.target} has {brokers} brokers: the topics cannot "
-            "be created",
+            f"the flow asks for {pair.replicas} replicas; {pair.flow.target} has "
+            f"{amounts.counted(brokers, 'broker')}: the topics cannot be created",
             f"set replication_factor to {brokers} at most, or add brokers to {pair.flow.target}",
         )
     elif pair.replicas < pair.source.replication_factor:
         yield (
-            f"{pair.source.replication_factor} replicas at {pair.flow.source}, {pair.replicas} at {pair.flow.target}",
+            f"{amounts.counted(pair.source.replication_factor, 'replica')} at {pair.flow.source}, {pair.replicas} at "
+            f"{pair.flow.target}",
             "accept less durability, or add brokers and replicas at the target before applications move",
         )
     insync = pair.will_be_number("min.insync.replicas")

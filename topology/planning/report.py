@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from topology.inventory import InventoryTopic
 from topology.planning import FlowPlan, Planning
-from topology.planning.amounts import instant, money, number, rate, several, size, span
+from topology.planning.amounts import counted, instant, money, number, rate, several, size, span
 from topology.planning.estimate import Estimate
 from topology.planning.overview import Overview
 from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table
@@ -183,10 +183,9 @@ def _wave(each: WavePlan) -> Iterator[Block]:
         yield Sentence("No group moves with this wave.")
     for bystander in each.bystanders:
         where = f"moves with wave {bystander.wave}" if bystander.wave else "moves with no wave"
-        members = "1 member" if bystander.members == 1 else f"{bystander.members:,} members"
         yield Sentence(
-            f"Group {bystander.id} ({members}) reads {several(bystander.topics)} and {where}: "
-            "add it to this wave, or keep the flow running until it has moved.",
+            f"Group {bystander.id} ({counted(bystander.members, 'member')}) reads {several(bystander.topics)} and "
+            f"{where}: add it to this wave, or keep the flow running until it has moved.",
             "warning",
         )
 
@@ -212,8 +211,8 @@ def _cluster(each: Overview, planning: Planning) -> Iterator[Block]:
         days = planning.assumptions.idle_days
         total = sum(topic.size_bytes or 0 for topic in each.idle)
         yield Sentence(
-            f"{len(each.idle):,} topics, {size(total)}: not written to during the sample, empty or with no record "
-            f"newer than {days} days. Ask their owners before they are copied."
+            f"{counted(len(each.idle), 'topic')}, {size(total)}: not written to during the sample, empty or with no "
+            f"record newer than {days} days. Ask their owners before they are copied."
         )
         yield Table(
             ("Topic", "Stored", "Newest record"),
@@ -232,7 +231,9 @@ def _cluster(each: Overview, planning: Planning) -> Iterator[Block]:
     yield Heading(3, "Internal topics")
     if each.internal:
         total = sum(topic.size_bytes or 0 for topic in each.internal)
-        yield Sentence(f"{len(each.internal):,} topics, {size(total)}: no flow takes them unless it names them.")
+        yield Sentence(
+            f"{counted(len(each.internal), 'topic')}, {size(total)}: no flow takes them unless it names them."
+        )
         yield Bullets(tuple(topic.name for topic in each.internal[:_LISTED]))
         yield from _more(len(each.internal))
     else:

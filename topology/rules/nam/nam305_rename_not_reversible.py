@@ -1,7 +1,10 @@
-"""NAM305 rename-not-reversible: a naming that loses the original name, or is incomplete.
+"""NAM305 rename-not-reversible: a naming loses the original name, or is incomplete; of a map (a warning): an entry
+takes a name away from a topic that keeps it, or never applies.
 
 Why: fail-back and offset translation must find the source topic of every copy; two topics under one name are a merge
-by accident.
+by accident. A template needs no `{source}` for that: every flow knows its own source, and flows that meet in one name
+are GRF204's. A map is read backwards as a whole, so that an entry for a topic which the flow does not take still claims
+its target's name.
 
 Bad:
 
@@ -16,6 +19,70 @@ Good:
 Source: own; MirrorMaker 2 builds its map of new topics by name (apache/kafka MirrorSourceConnector.java)
 """
 
-from topology.rule import Rule, said_by_loader
+from __future__ import annotations
 
-RULE = Rule("NAM305", "rename-not-reversible", "error", __doc__, said_by_loader("NAM305"))
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.model import Flow, Topology, Value
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+from topology.rules.mention import some
+from topology.rules.nam.places import ids, naming_of, said_at
+
+
+def check(context: Context) -> Iterator[Problem]:
+    yield from context.problems("NAM305")
+    if context.topology is not None:
+        yield from _maps(context.topology)
+
+
+def _maps(topology: Topology) -> Iterator[Problem]:
+    """One map may serve several flows, from `defaults:`; an entry is dead when none of them takes its topic."""
+    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
+        dead = sorted(name for name in value.fields if not any(flow.plan.selects(name) for flow in flows))
+        lost = [(name, found) for name in dead if (found := _keeping(value, name, flows)) is not None]
+        for name, flow in lost:
+            yield _lost(value, name, flow)
+        told = {name for name, _ in lost}
+        if idle := [name for name in dead if name not in told]:
+            yield _idle(value, idle, flows)
+
+
+def _keeping(renames: Value, name: str, flows: list[Flow]) -> Flow | None:
+    """A flow that takes the entry's target name as a topic, and leaves it its name."""
+    to = renames.fields[name].data
+    return next((flow for flow in flows if to not in renames.fields and flow.plan.selects(to)), None)
+
+
+def _lost(renames: Value, name: str, flow: Flow) -> Problem:
+    to = renames.fields[name].data
+    return Problem(
+        "NAM305",
+        f"flow {flow.id} copies `{to}` under its own name, but the map reserves that name for `{name}`, which is not "
+        "copied: the copy's original cannot be found",
+        (Label(renames.fields[name].span, "mapped here"),),
+        path=f"{flow.path}.naming.map.{name}",
+        ids=(flow.id, name, to),
+        help=f"take `{name}` out of the map, or select it and exclude `{to}`",
+        severity="warning",
+    )
+
+
+def _idle(renames: Value, names: list[str], flows: list[Flow]) -> Problem:
+    literals = {each.text for flow in flows for each in flow.plan.topics.include if each.kind == "literal"}
+    near = nearest(names[0], literals - set(renames.fields))
+    entry = renames.fields[names[0]]
+    return Problem(
+        "NAM305",
+        f"the map renames {some(names)}, which {flows[0].id if len(flows) == 1 else 'no flow that uses it'} "
+        f"{'does not take' if len(flows) == 1 else 'takes'}",
+        (Label(entry.key or entry.span),),
+        path=f"{flows[0].path}.naming.map.{names[0]}",
+        ids=(*ids(flows), *names),
+        help=(f"did you mean `{near}`? " if near else "") + "select the topic, or remove the entry",
+        severity="warning",
+    )
+
+
+RULE = Rule("NAM305", "rename-not-reversible", "error", __doc__, check)

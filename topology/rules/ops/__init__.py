@@ -3,5 +3,18 @@
 from __future__ import annotations
 
 from topology.rule import Rule
+from topology.rules.ops import (
+    ops901_no_owner,
+    ops902_flow_id_collision,
+    ops903_pool_oversubscribed,
+    ops904_verify_overlaps,
+    ops906_facts_drift,
+)
 
-RULES: tuple[Rule, ...] = ()
+RULES: tuple[Rule, ...] = (
+    ops901_no_owner.RULE,
+    ops902_flow_id_collision.RULE,
+    ops903_pool_oversubscribed.RULE,
+    ops904_verify_overlaps.RULE,
+    ops906_facts_drift.RULE,
+)

@@ -76,7 +76,7 @@ def _moved(topology: Topology, groups: Groups) -> Iterator[Problem]:
             f"{groups.flow.target}",
             labels((groups.span, "goes on after the move"), (consumers[0].span, f"consumes at {groups.flow.target}")),
             path=f"{groups.flow.path}.sync.groups",
-            ids=(groups.flow.id, *names),
+            ids=(groups.flow.id, *names[:3]),
             help="leave these groups to the migration, which translates their positions: `exclude` them from the sync",
         )
 
@@ -101,7 +101,7 @@ def _with_members(context: Context, groups: Groups) -> list[Problem]:
             f"flow {groups.flow.id} writes positions of {some(names)}, which consumes at {groups.flow.target}",
             labels((groups.span, "writes positions")),
             path=f"{groups.flow.path}.sync.groups",
-            ids=(groups.flow.id, *names),
+            ids=(groups.flow.id, *names[:3]),
             notes=(f"`{names[0]}` at {groups.flow.target}: {active[0].state}, {plural(active[0].members, 'member')}",),
             help="exclude the groups, or give the applications of the two sides different group ids",
         )

@@ -62,7 +62,7 @@ def check(context: Context) -> Iterator[Problem]:
                     (groups.span, "positions are carried over"), (flow.settings.where("topics", "include"), "topics")
                 ),
                 path=f"{flow.path}.sync.groups",
-                ids=(flow.id, *missing),
+                ids=(flow.id, *list(missing)[:3]),
                 help="carry these topics too, or exclude the group",
             )
 

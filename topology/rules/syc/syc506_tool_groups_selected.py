@@ -38,9 +38,10 @@ def check(context: Context) -> Iterator[Problem]:
         groups = groups_of(flow)
         if groups.mode == "never":
             continue
-        # a glob that begins like a tool's groups selects nothing else
-        said = [each for each in flow.settings.list("sync", "groups", "include") if _of_tool(str(each.data))]
-        said = [each for each in said if each.data.kind != "regex" and each.data not in groups.exclude]
+        # a glob that begins like a tool's groups selects nothing else, so one example speaks for all
+        named = [each for each in flow.settings.list("sync", "groups", "include") if each.data.kind != "regex"]
+        examples = [(each, each.data.text.replace("*", "x").replace("?", "x")) for each in named]
+        said = [each for each, example in examples if _of_tool(example) and groups.selects(example)]
         seen = [group.id for group in scanned(context, groups) if _of_tool(group.id)]
         names = unique([*(str(each.data) for each in said), *seen])
         if names:
@@ -49,7 +50,7 @@ def check(context: Context) -> Iterator[Problem]:
                 f"flow {flow.id} synchronises {some(names)}, which belongs to a tool",
                 labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
                 path=f"{flow.path}.sync.groups",
-                ids=(flow.id, *names),
+                ids=(flow.id, *names[:3]),
                 help="exclude them: `exclude: [" + ", ".join(f'{{glob: "{each}"}}' for each in TOOLS[:3]) + "]`",
             )
 

@@ -70,7 +70,7 @@ def check(context: Context) -> Iterator[Problem]:
                 f"{duration_text(kept)}",
                 labels((groups.span, "carries positions over")),
                 path=f"{flow.path}.sync.groups",
-                ids=(flow.id, *resting),
+                ids=(flow.id, *list(resting)[:3]),
                 notes=(f"`{group}`: the newest record of `{topic}` is {idle // 86_400_000} days old",),
                 help=f"raise {KEY} at {flow.target} above the longest rest, or move these groups by hand",
                 confidence="likely",

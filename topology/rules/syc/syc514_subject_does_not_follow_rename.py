@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 
@@ -39,7 +40,7 @@ def check(context: Context) -> Iterator[Problem]:
         if schemas is None or schemas.get("mode", default="never") == "never":
             continue
         if flow.plan.naming.policy != "identity" and schemas.get("subjects", default="keep") == "keep":
-            name = _example(context, flow.id)
+            name = _example(flow)
             yield Problem(
                 "SYC514",
                 f"flow {flow.id} renames topics but keeps subjects: `{flow.plan.target_topic(name)}` looks for "
@@ -54,10 +55,8 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _example(context: Context, flow_id: str) -> str:
+def _example(flow: Flow) -> str:
     """A topic that the flow renames: of a map its first entry, else the first literal, or `orders`."""
-    flow = context.topology.flow(flow_id) if context.topology is not None else None
-    assert flow is not None, "asked for a flow that is not there"
     if flow.plan.naming.map:
         return flow.plan.naming.map[0][0]
     return next((each.text for each in flow.plan.topics.include if each.kind == "literal"), "orders")

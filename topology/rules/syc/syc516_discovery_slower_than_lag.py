@@ -50,7 +50,7 @@ def check(context: Context) -> Iterator[Problem]:
                 ),
                 path=f"{flow.path}.workers.discovery",
                 ids=(flow.id,),
-                help=f"say `discovery: {duration_text(max(1_000, budget // 2))}` or less, or promise less",
+                help=f"say `discovery: {duration_text(budget)}` or less, or promise less",
             )
 
 

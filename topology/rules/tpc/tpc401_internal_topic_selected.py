@@ -54,7 +54,7 @@ def _selected(flow: Flow, names: list[str], severity: Severity, arriving: str) -
         f"flow {flow.id} copies {some(names)}, which holds {holds(names[0])}, {arriving}",
         (Label(where(flow, names[0]), "selected here"),),
         path=f"{flow.path}.topics.include",
-        ids=(flow.id, *names),
+        ids=(flow.id, *names[:3]),
         help="take it out, or exclude it; positions, schemas and access rights have their own `sync` sections",
         severity=severity,
     )
@@ -73,7 +73,7 @@ def _not_taken(flow: Flow) -> Iterator[Problem]:
             f"flow {flow.id} names {some(names)}, which is internal and therefore not copied",
             tuple(sorted({Label(each.span, "selects nothing") for each in silent})),
             path=f"{flow.path}.topics.include",
-            ids=(flow.id, *names),
+            ids=(flow.id, *names[:3]),
             help="take the line out; if it really must travel, say `allow_internal: true` and give it another name",
             severity="warning",
         )

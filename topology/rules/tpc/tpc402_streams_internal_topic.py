@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Problem]:
                 f"flow {flow.id} copies {some(names)}, which a Streams application keeps for itself",
                 (Label(where(flow, names[0]), "selected here"),),
                 path=f"{flow.path}.topics.include",
-                ids=(flow.id, *names),
+                ids=(flow.id, *names[:3]),
                 help="exclude them and copy the application's input topics; it rebuilds its state at the target",
             )
 

@@ -37,6 +37,7 @@ Source: apache/kafka#22248, apache/kafka#22848, apache/kafka#23091, apache/kafka
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from topology.facts import FlowTopic
 from topology.finding import Problem
@@ -45,18 +46,48 @@ from topology.quantities import FOREVER, duration_text, rate_text, size_text
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 from topology.rules.tpc.outage import Outage, outage
+from topology.rules.tpc.relayed import Relayed, relayed
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
-        needed = outage(context, flow, topics)
+    if context.topology is None:
+        return
+    needs = {flow.id: outage(context, flow, topics) for flow, topics in context.facts.by_flow}
+    later = relayed(context) if any(needs.values()) else {}
+    for flow, topics in context.facts.by_flow:
+        needed = needs[flow.id]
         if needed is None:
             continue
+        total = needed.total_ms
         kept = [(_kept(context, topic), topic) for topic in topics if topic.source.cleanup != "compact"]
-        short = [(ms, because, topic) for (ms, because), topic in kept if ms < needed.total_ms]
+        short = [Short(ms, topic, because) for (ms, because), topic in kept if ms < total]
+        short += [each for each in map(_relayed, later.get(flow.id, ())) if each.ms < total and not _told(each, needs)]
         if short:
-            short.sort(key=lambda each: (each[0], each[2].label))
-            yield _problem(flow, needed, short)
+            yield _problem(flow, needed, sorted(short, key=lambda each: (each.ms, each.topic.label)))
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A topic that is kept for `ms` only. because: how that is known, where the topic itself does not say it."""
+
+    ms: int
+    topic: FlowTopic
+    because: str = ""
+    by: Flow | None = None
+
+
+def _relayed(hop: Relayed) -> Short:
+    topic, by = hop.topic, hop.by
+    if topic.source.cleanup == "compact" or topic.source.retention_ms is None:
+        return Short(FOREVER, topic)
+    because = f"`{topic.label}` at {by.target}: {by.id} takes retention.ms over from {by.source}"
+    return Short(topic.source.retention_ms, topic, because, by)
+
+
+def _told(short: Short, needs: dict[str, Outage | None]) -> bool:
+    """Whether the flow that brought the topic is short of the same retention: one finding is enough."""
+    needed = needs[short.by.id] if short.by is not None else None
+    return needed is not None and short.ms < needed.total_ms
 
 
 def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:
@@ -73,24 +104,26 @@ def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:
     return by_time, ""
 
 
-def _problem(flow: Flow, needed: Outage, short: list[tuple[int, str, FlowTopic]]) -> Problem:
-    least, because, first = short[0]
+def _problem(flow: Flow, needed: Outage, short: list[Short]) -> Problem:
+    first = short[0]
     slo = flow.settings.at("slo")
-    total = duration_text(needed.total_ms)
+    least, total = duration_text(first.ms), duration_text(needed.total_ms)
+    sampled = bool(first.because) and first.by is None
     return Problem(
         "TPC406",
-        f"{flow.source} keeps {some([topic.label for _, _, topic in short])} for {duration_text(least)}, but flow "
-        f"{flow.id} needs {total}: {needed}",
+        f"{flow.source} keeps {some([each.topic.label for each in short])} for {least}, but flow {flow.id} needs "
+        f"{total}: {needed}",
         labels(
-            (first.source.span, f"kept for {duration_text(least)}"),
+            (first.topic.source.span, f"kept for {least}"),
             (slo.span if slo is not None else None, f"needs {total}"),
             (flow.declared, "this flow"),
         ),
         path=f"{flow.path}.slo",
-        ids=(flow.id, first.label),
-        notes=(*needed.notes, *((because,) if because else ())),
+        ids=(flow.id, first.topic.label),
+        notes=(*needed.notes, *((first.because,) if first.because else ())),
         help=f"raise the retention at {flow.source} to {total} or more, or promise less in `slo`",
-        confidence="likely" if because else "certain",
+        confidence="likely" if first.because else "certain",
+        severity="warning" if sampled else None,
     )
 
 

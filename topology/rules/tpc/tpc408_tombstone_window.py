@@ -49,20 +49,21 @@ def check(context: Context) -> Iterator[Problem]:
         needed = outage(context, flow, topics)
         if needed is None:
             continue
+        total = needed.total_ms
         short = sorted(
             (
                 (topic.source.delete_retention_ms, topic.label, topic.source.span)
                 for topic in topics
                 if topic.source.compacted
                 and topic.source.delete_retention_ms is not None
-                and topic.source.delete_retention_ms < needed.total_ms
+                and topic.source.delete_retention_ms < total
             ),
             key=lambda each: each[:2],
         )
         if short:
             least, label, span = short[0]
             slo = flow.settings.at("slo")
-            need = duration_text(needed.total_ms)
+            need = duration_text(total)
             yield Problem(
                 "TPC408",
                 f"{flow.source} keeps the tombstones of {some([name for _, name, _ in short])} for "

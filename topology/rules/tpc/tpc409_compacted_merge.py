@@ -53,9 +53,8 @@ def check(context: Context) -> Iterator[Problem]:
     if context.topology is None:
         return
     found: dict[tuple[str, ...], tuple[tuple[Flow, ...], dict[str, FlowTopic]]] = {}
-    for topic, flows in merges(context):
-        allowed = all(flow.settings.get("merge", "compacted") == "allow" for flow in flows)
-        if (topic.source.compacted or topic.target.compacted) and not allowed:
+    for topic, flows in merges(context, lambda topic: topic.source.compacted or topic.target.compacted):
+        if not all(flow.settings.get("merge", "compacted") == "allow" for flow in flows):
             found.setdefault(tuple(flow.id for flow in flows), (flows, {}))[1].setdefault(topic.target_label, topic)
     for ids, (flows, topics) in sorted(found.items()):
         names = sorted(topics)

@@ -2,7 +2,7 @@
 
 Why: copied records keep their partition, but a producer computes it from the key and the number of partitions. From the
 cutover or failover on, the same key goes to another partition, and its order is lost. Looked at for topics that a
-migration moves, and for flows with an `slo.rto` or a way back; compacted topics count as keyed.
+migration moves or that another flow carries back, and for flows with an `slo.rto`; compacted topics count as keyed.
 
 Bad:
 
@@ -39,25 +39,30 @@ Source: own; KIP-480 and apache/kafka BuiltInPartitioner.java for how a key find
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow, Topology
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
+from topology.rules.tpc.writers import at_target
+from topology.symbols import carried
 
 
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
-    ways = {(flow.source, flow.target) for flow in topology.flows}
+    ways: dict[tuple[str, str], list[Flow]] = {}
+    for flow in topology.flows:
+        ways.setdefault((flow.source, flow.target), []).append(flow)
     moved = _moved(topology)
     for flow, topics in context.facts.by_flow:
-        every = flow.settings.at("slo", "rto") is not None or (flow.target, flow.source) in ways
-        wanted = [topic for topic in topics if every or (flow.id, topic.name) in moved]
-        found = [topic for topic in wanted if _more(topic)]
+        every = flow.settings.at("slo", "rto") is not None
+        back = ways.get((flow.target, flow.source), ())
+        more = [topic for topic in topics if _more(topic)]
+        found = [each for each in more if every or (flow.id, each.name) in moved or _returns(each, back)]
         if found:
             yield _problem(flow, found)
 
@@ -67,6 +72,12 @@ def _moved(topology: Topology) -> set[tuple[str, str | None]]:
     if migration is None:
         return set()
     return {(migration.flow, name) for wave in migration.waves for name in wave.topics}
+
+
+def _returns(topic: FlowTopic, back: Iterable[Flow]) -> bool:
+    """Whether another flow carries the target's topic back under its first name: applications write on both sides."""
+    symbol = at_target(topic)
+    return any(str(moved) == topic.label for flow in back for moved in carried(flow.plan, symbol))
 
 
 def _more(topic: FlowTopic) -> bool:

@@ -54,10 +54,14 @@ from topology.rules.mention import labels, some
 def check(context: Context) -> Iterator[Problem]:
     if context.topology is None:
         return
+    alone: dict[tuple[str, str], FlowTopic] = {}
     into: dict[tuple[str, str], dict[str, FlowTopic]] = {}
     for topic in context.facts.flow_topics:
         if topic.source.partitions is not None:
-            into.setdefault((topic.flow.target, topic.target_label), {})[topic.flow.id] = topic
+            key = (topic.flow.target, topic.target_label)
+            first = alone.setdefault(key, topic)
+            if first is not topic:
+                into.setdefault(key, {first.flow.id: first})[topic.flow.id] = topic
     # one finding for the same flows with the same counts
     found: dict[tuple[tuple[str, int], ...], list[FlowTopic]] = {}
     for _, by_flow in sorted(into.items()):

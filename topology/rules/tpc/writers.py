@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from topology.facts import FlowTopic
 from topology.model import Flow
@@ -10,34 +10,60 @@ from topology.rule import Context
 from topology.selectors import TopicSelection
 from topology.symbols import Symbol, births, carried
 
+# What stands before the names -> flows that put it there, with what they bring
+Arriving = dict[str, list[tuple[Flow, tuple[Symbol, ...]]]]
 
-def merges(context: Context) -> Iterator[tuple[FlowTopic, tuple[Flow, ...]]]:
-    """Everything that a flow carries into a topic which other flows write, too, with all its writers, sorted by id; in
-    the order of flows. A flow that says nothing about its topics is a writer all the same."""
+
+def merges(context: Context, wanted: Callable[[FlowTopic], bool]) -> Iterator[tuple[FlowTopic, tuple[Flow, ...]]]:
+    """Every wanted thing that a flow carries into a topic which other flows write, too, with all its writers, sorted by
+    id; in the order of flows. A flow that says nothing about its topics is a writer all the same."""
     into: dict[str, list[Flow]] = {}
     for flow, _ in context.facts.by_flow:
         into.setdefault(flow.target, []).append(flow)
-    named: dict[tuple[str, str], list[Flow]] = {}
-    for topic in context.facts.flow_topics:
-        if topic.name is not None:
-            named.setdefault((topic.flow.target, topic.target_label), []).append(topic.flow)
-    # flows that carry more than the names which are known
-    open_ended = {
-        target: [(flow, tuple(_arriving(flow))) for flow in flows if not _listed(context, flow)]
-        for target, flows in into.items()
-        if len(flows) > 1
-    }
-    for topic in context.facts.flow_topics:
+    topics = [each for each in context.facts.flow_topics if len(into[each.flow.target]) > 1 and wanted(each)]
+    targets = {each.flow.target for each in topics}
+    named = _named(context, targets)
+    open_ended = {target: _open_ended(context, into[target]) for target in targets}
+    for topic in topics:
         target = topic.flow.target
-        if target not in open_ended:
-            continue
-        symbol = _symbol(topic)
-        flows = {flow.id: flow for flow in (*named.get((target, topic.target_label), ()), topic.flow)}
-        for flow, arriving in open_ended[target]:
-            if flow.id not in flows and any(symbol.collides(each) for each in arriving):
-                flows[flow.id] = flow
+        flows = {flow.id: flow for flow in (*named[target].get(topic.target_label, ()), topic.flow)}
+        if open_ended[target]:
+            symbol = at_target(topic)
+            for flow, arriving in _perhaps(topic, open_ended[target]):
+                if flow.id not in flows and any(symbol.collides(each) for each in arriving):
+                    flows[flow.id] = flow
         if len(flows) > 1:
             yield topic, tuple(flows[flow_id] for flow_id in sorted(flows))
+
+
+def _named(context: Context, targets: set[str]) -> dict[str, dict[str, list[Flow]]]:
+    """Target → name there → the flows that are known to write it."""
+    named: dict[str, dict[str, list[Flow]]] = {target: {} for target in targets}
+    for flow, topics in context.facts.by_flow:
+        names = named.get(flow.target)
+        if names is not None:
+            for each in topics:
+                if each.name is not None:
+                    names.setdefault(each.target_label, []).append(flow)
+    return named
+
+
+def _open_ended(context: Context, flows: list[Flow]) -> Arriving:
+    """Flows that carry more than the names which are known."""
+    found: Arriving = {}
+    for flow in flows:
+        if not _listed(context, flow):
+            arriving = tuple(each for birth in births(flow.plan) for each in carried(flow.plan, birth))
+            found.setdefault(flow.plan.naming.before, []).append((flow, arriving))
+    return found
+
+
+def _perhaps(topic: FlowTopic, arriving: Arriving) -> Iterator[tuple[Flow, tuple[Symbol, ...]]]:
+    """Those whose names can begin like the topic's."""
+    begins = topic.target_label if topic.name is not None else topic.flow.plan.naming.before
+    for before, flows in arriving.items():
+        if begins.startswith(before) or (topic.name is None and before.startswith(begins)):
+            yield from flows
 
 
 def _listed(context: Context, flow: Flow) -> bool:
@@ -48,12 +74,7 @@ def _listed(context: Context, flow: Flow) -> bool:
     )
 
 
-def _arriving(flow: Flow) -> Iterator[Symbol]:
-    for birth in births(flow.plan):
-        yield from carried(flow.plan, birth)
-
-
-def _symbol(topic: FlowTopic) -> Symbol:
+def at_target(topic: FlowTopic) -> Symbol:
     """The topic under its name at the target."""
     if topic.name is not None or topic.match is None:
         return Symbol(topic.label, birth=topic.name, now=topic.target_label)

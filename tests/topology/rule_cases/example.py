@@ -1,0 +1,36 @@
+"""Small topologies for the tests of rules, and what a rule finds in them."""
+
+from __future__ import annotations
+
+from topology.finding import Finding
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+
+# name, rule, example (with its scan behind `--- # topology scan`), a part of each message in the order of the file
+Case = tuple[str, str, str, list[str]]
+FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}%s}\n"
+
+
+def found(example: str, code: str) -> list[Finding]:
+    """What the rule says of the example, with its scan as if taken just now."""
+    loaded = load_text(complete(example))
+    assert [problem.message for problem in loaded.problems] == []
+    result = lint_loaded(loaded, inventory_of(example, live=True))
+    return [finding for finding in result.findings if finding.rule == code]
+
+
+def clusters(a: str = "", b: str = "", c: str = "") -> str:
+    """Clusters with more keys each, such as `topics: [{match: orders, partitions: 3}]`."""
+    return "clusters:\n" + "".join(
+        f"  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]{', ' + more if more else ''}}}\n"
+        for alias, more in (("a", a), ("b", b), ("c", c))
+    )
+
+
+def topics(*entries: str) -> str:
+    return "topics: [" + ", ".join("{" + entry + "}" for entry in entries) + "]"
+
+
+ORDERS = "match: orders, "
+SLO = ", slo: {lag: {max: 1h}, outage_allowance: 23h}"

@@ -1,0 +1,85 @@
+"""The TPC rules beyond their manuals: limits that are equal, facts that are unknown, scans that override, patterns."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator import targets
+from tests.topology.rule_cases import tpc_copied, tpc_kept
+from tests.topology.rule_cases.example import FLOW, ORDERS, SLO, clusters, found, topics
+from topology.facts import ClusterFacts
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+from topology.rule import Context
+from topology.rules.tpc import arrival
+from topology.rules.tpc.reserved import holds, of_streams
+
+CASES = (*tpc_kept.CASES, *tpc_copied.CASES)
+
+
+@pytest.mark.parametrize(("code", "example", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_a_rule_says(code: str, example: str, said: list[str]) -> None:
+    messages = [finding.message for finding in found(example, code)]
+    assert len(messages) == len(said), messages
+    for message, part in zip(messages, said, strict=True):
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("code", "example", "severity"),
+    [
+        ("TPC401", "flows:\n  - {source: a, target: b, topics: {include: [orders, _schemas]}}\n", "warning"),
+        ("TPC403", clusters(b="facts: {brokers: 6, racks: 2}") + FLOW % ", replication_factor: 3", "warning"),
+        (
+            "TPC404",
+            clusters(b=topics(ORDERS + "replication_factor: 2, min_insync_replicas: 2")) + FLOW % "",
+            "warning",
+        ),
+        ("TPC414", clusters("facts: {max_message: 4MiB}", "facts: {max_message: 1MiB}") + FLOW % "", "warning"),
+    ],
+)
+def test_the_lesser_case_is_a_warning(code: str, example: str, severity: str) -> None:
+    assert [finding.severity for finding in found(example, code)] == [severity]
+
+
+def test_the_time_to_catch_up_is_derived_in_the_open() -> None:
+    example = clusters(topics(ORDERS + "retention: 2d")) + FLOW % (
+        SLO + ", workers: {quota: 60MiB/s}, expected: {peak_ingress: 40MiB/s}"
+    )
+    [finding] = found(example, "TPC406")
+    assert finding.notes == (
+        "catching up: outage × ingress / (quota − ingress) = 23h × 40MiB/s / (60MiB/s − 40MiB/s) = 46h",
+    )
+
+
+def test_the_order_of_the_file_changes_nothing() -> None:
+    first, second = (
+        "  - {source: a, target: c, topics: {include: [orders]}}\n",
+        "  - {source: b, target: c, topics: {include: [orders]}}\n",
+    )
+    head = clusters(topics(ORDERS + "cleanup: compact, partitions: 1"), topics(ORDERS + "partitions: 2")) + "flows:\n"
+    for code in ("TPC409", "TPC413"):
+        one, two = found(head + first + second, code), found(head + second + first, code)
+        assert [(each.message, each.fingerprint) for each in one] == [(each.message, each.fingerprint) for each in two]
+        assert one != []
+
+
+def test_what_is_never_taken_over_is_what_the_replicator_leaves_out() -> None:
+    assert arrival.NEVER_SYNCED == targets.NEVER_SYNCED
+
+
+def test_facts_of_brokers_are_declared_and_overridden_by_a_scan() -> None:
+    example = clusters(b="facts: {brokers: 5, racks: 2, tiered_storage: true}") + FLOW % ""
+    scan = '--- # topology scan\nb: {brokers: 3, configs: {message.max.bytes: "7", compression.type: zstd}}\n'
+    declared, seen = (
+        Context(load_text(complete(example)), inventory_of(example + more)).facts.cluster("b") for more in ("", scan)
+    )
+    assert (declared.brokers, declared.racks, declared.max_message, declared.tiered_storage) == (5, 2, None, True)
+    assert (seen.brokers, seen.racks, seen.max_message, seen.compression) == (3, 2, 7, "zstd")
+    assert Context(load_text(complete(example))).facts.cluster("a") == ClusterFacts()
+
+
+@pytest.mark.parametrize("name", ["orders", "internal", "connections", "a.schemas", "mm22", "replica"])
+def test_names_that_belong_to_nobody(name: str) -> None:
+    assert holds(name) is None
+    assert not of_streams(name)

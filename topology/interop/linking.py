@@ -1,0 +1,357 @@
+"""Cluster links as the command line takes them: one properties file a link (`kafka-cluster-links --config-file`,
+`confluent kafka link create --config`), JSON files of filters, and the list of mirror topics
+(`confluent kafka mirror list -o json`).
+
+Such a file does not say what the link, its source and its target are called. A comment may, and the exporter writes it:
+
+    # watershed: link=onprem-to-cloud source=onprem target=cloud
+
+Further words: `source-bootstrap=`, `target-bootstrap=`, `source-id=`, `target-id=`, `mirror=orders,payments`. `link=`
+begins a link, so that one file can hold several. Without the comment the link is called like the file, and its clusters
+get placeholders, which are listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from topology.errors import UnreadableTopology
+from topology.finding import Span
+from topology.interop import keys, linking_keys
+from topology.interop.addresses import bootstrap_of
+from topology.interop.checks import check_addresses
+from topology.interop.formats import Document, child
+from topology.interop.imported import Imported, ImportedCluster
+from topology.interop.linking_flow import Link, Mirror, flows_of
+from topology.interop.properties import read_properties
+from topology.interop.said import Notes, Said
+from topology.interop.security import literal_secrets, security_of
+from topology.interop.tree import scalar
+from topology.interop.write import alias_of
+from topology.language.scalars import NAME_TEXT
+from topology.nearest import nearest
+from topology.nodes import Node
+
+COMMENT = re.compile(r"[ \t]*#[ \t]*watershed:[ \t]*(.*)")
+WORDS = ("link", "source", "target", "source-bootstrap", "target-bootstrap", "source-id", "target-id", "mirror")
+FILTERS = {
+    "topicFilters": "auto.create.mirror.topics.filters",
+    "groupFilters": "consumer.offset.group.filters",
+    "aclFilters": "acl.filters",
+}
+_DISTINCT = re.compile(
+    r"^[ \t]*(?:" + "|".join(re.escape(each) for each in sorted(linking_keys.OWN)) + r")[ \t]*[=: ]", re.MULTILINE
+)
+_COMMENTED = re.compile(r"^[ \t]*#[ \t]*watershed:[ \t]*link=", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Half:
+    """What one properties file says: a link as one of its two clusters has it. `words` are those of the comment."""
+
+    name: str
+    where: Span
+    config: dict[str, Said]
+    words: dict[str, Said] = field(default_factory=dict)
+    mirrors: list[Mirror] = field(default_factory=list)
+    source: str = ""
+    target: str = ""
+
+    @property
+    def mode(self) -> str:
+        said = self.config.get("link.mode")
+        return said.text.strip().upper() if said is not None else "DESTINATION"
+
+    @property
+    def connection(self) -> str:
+        said = self.config.get("connection.mode")
+        return said.text.strip().upper() if said is not None else "OUTBOUND"
+
+    @property
+    def remote(self) -> str:
+        """The end that `bootstrap.servers` is about."""
+        return "target" if self.mode == "SOURCE" else "source"
+
+
+def recognises(document: Document) -> bool:
+    if document.text.lstrip()[:1] in ("{", "["):
+        return _filters(document) is not None or bool(_mirror_entries(document))
+    if re.search(r"^[ \t]*[^\s#!=:>]+->", document.text, re.MULTILINE) or document.said("kind") is not None:
+        return False
+    return _DISTINCT.search(document.text) is not None or _COMMENTED.search(document.text) is not None
+
+
+def read(documents: tuple[Document, ...]) -> Imported:
+    """Raises UnreadableTopology when no file describes a link."""
+    notes = Notes()
+    properties = [each for each in documents if each.text.lstrip()[:1] not in ("{", "[")]
+    halves = [half for document in properties for half in _halves(document, notes)]
+    if not halves:
+        raise UnreadableTopology(
+            f"{documents[0].file}: filters and mirror topics, but no properties of a link (`link.mode`, "
+            "`bootstrap.servers`, …); name the directory that holds them, too"
+        )
+    for half in halves:
+        literal_secrets(list(half.config.values()), notes)
+        linking_keys.judge(half.config, notes)
+        _check_modes(half, notes)
+    for document in documents:
+        if document not in properties:
+            _add_json(document, halves, notes)
+    _name_ends(halves, notes)
+    links = _links(halves, notes)
+    clusters = _clusters(halves, notes)
+    check_addresses(clusters, {alias: half.where for half in halves for alias in (half.source, half.target)}, notes)
+    first = properties[0]
+    return Imported(
+        format="cluster-linking",
+        name=alias_of(PurePath(first.file).stem if len(properties) == 1 else PurePath(first.file).parent.name),
+        file=first.file,
+        text=first.text,
+        clusters=clusters,
+        flows=flows_of(links, notes),
+        not_carried=notes.not_carried,
+        problems=notes.problems,
+    )
+
+
+def _halves(document: Document, notes: Notes) -> Iterator[Half]:
+    """One for every `link=` of the file's comments, or one for the whole file."""
+    lines = re.split(r"\r\n|\n|\r", document.text)
+    begins = [number for number, line in enumerate(lines) if _COMMENTED.match(line)]
+    if len(begins) < 2:
+        begins = [0]
+    elif any(line.strip() and not line.lstrip().startswith(("#", "!")) for line in lines[: begins[0]]):
+        place = Span(document.file, 1, 1, 1, 1)
+        notes.say("SYN003", "settings before the first `# watershed: link=…` belong to no link", place)
+    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+        # empty lines keep the numbers of those that follow
+        text = "\n" * begin + "\n".join(lines[begin:end])
+        said = read_properties(text, document.file, notes)
+        words = _words(lines[begin:end], begin, document.file, notes)
+        where = words["link"].key if "link" in words else said[0].key if said else Span(document.file, 1, 1, 1, 1)
+        name = words["link"].text if "link" in words else alias_of(PurePath(document.file).stem)
+        half = Half(name, where, {each.name: each for each in said}, words)
+        mirrored = words.get("mirror")
+        if mirrored is not None:
+            half.mirrors += [Mirror(each, mirrored.span) for each in mirrored.text.split(",") if each]
+        if said or words:
+            yield half
+
+
+def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, Said]:
+    found: dict[str, Said] = {}
+    for number, line in enumerate(lines, before + 1):
+        comment = COMMENT.match(line)
+        if comment is None:
+            continue
+        for match in re.compile(r"([^\s=]+)=(\S*)").finditer(line, comment.start(1)):
+            name, text = match.groups()
+            key = Span(file, number, match.start(1) + 1, number, match.end(1) + 1)
+            value = Span(file, number, match.start(2) + 1, number, match.end(2) + 1)
+            if name not in WORDS:
+                near = nearest(name, WORDS)
+                help_ = f"did you mean `{near}`?" if near else f"known: {', '.join(WORDS)}"
+                notes.say("SYN003", f"`# watershed: {name}=`: an unknown word", key, help_)
+            elif name in ("source", "target", "link") and NAME_TEXT.fullmatch(text) is None:
+                message = f"`# watershed: {name}=`: expected a name of lower-case letters, digits and `-`"
+                notes.say("SYN011", message, value)
+            elif name == "mirror" and name in found:
+                found[name] = Said(name, f"{found[name].text},{text}", found[name].span, found[name].key)
+            else:
+                found[name] = Said(name, text, value, key)
+    return found
+
+
+def _check_modes(half: Half, notes: Notes) -> None:
+    mode, connection = half.config.get("link.mode"), half.config.get("connection.mode")
+    if mode is not None and half.mode not in linking_keys.MODES:
+        notes.say("SYN011", f"`{mode.name}`: expected one of {', '.join(linking_keys.MODES)}", mode.span)
+        del half.config["link.mode"]
+    if connection is not None and half.connection not in linking_keys.CONNECTIONS:
+        notes.say("SYN011", f"`{connection.name}`: expected OUTBOUND or INBOUND", connection.span)
+        del half.config["connection.mode"]
+    if half.mode == "SOURCE" and half.connection == "INBOUND" and connection is not None:
+        message = "a link with `link.mode=SOURCE` connects from the source, so it is OUTBOUND"
+        notes.say("SYN009", message, connection.span, "INBOUND belongs into the file of the destination")
+    useless = []
+    if half.connection == "INBOUND":
+        useless = [key for key in half.config if key == "bootstrap.servers" or keys.security(key)]
+    elif half.mode == "DESTINATION":
+        useless = [key for key in half.config if linking_keys.local(key) is not None]
+    if useless:
+        said = half.config[useless[0]]
+        how = "an inbound link waits for the other cluster" if half.connection == "INBOUND" else "of such a link"
+        message = f"`{said.name}` has no effect: {how}"
+        if half.connection != "INBOUND":
+            message = f"`{said.name}` has no effect: a destination's link connects to the source only"
+        notes.say("SYN003", message, said.key, "leave it out", severity="warning")
+
+
+def _name_ends(halves: list[Half], notes: Notes) -> None:
+    """Aliases of both ends. Two halves of one link tell each other's; the same addresses are the same cluster."""
+    by_address: dict[str, str] = {}
+    for half in halves:
+        for end in ("source", "target"):
+            if end in half.words:
+                setattr(half, end, half.words[end].text)
+        said = half.config.get("bootstrap.servers")
+        if said is not None and getattr(half, half.remote):
+            by_address.setdefault(_address(said), getattr(half, half.remote))
+    for half in halves:
+        said = half.config.get("bootstrap.servers")
+        if said is not None and not getattr(half, half.remote):
+            alias = by_address.setdefault(_address(said), f"{alias_of(half.name)[:70]}-{half.remote}")
+            setattr(half, half.remote, alias)
+    _pair_up(halves, notes)
+    told = {id(one) for one, _ in _partners(halves) if one.mode == "SOURCE"}
+    for half in halves:
+        for end in ("source", "target"):
+            if not getattr(half, end):
+                setattr(half, end, f"{alias_of(half.name)[:70]}-{end}")
+            if end not in half.words and id(half) not in told:
+                alias = getattr(half, end)
+                why = f"the file does not say which cluster it is; rename it, or add a line `# watershed: {end}=NAME`"
+                notes.leave(f"the {end} of link `{half.name}`, called {alias}", why, half.where)
+
+
+def _pair_up(halves: list[Half], notes: Notes) -> None:
+    """The two files of one link, by its name or because no other file could be meant."""
+    for one, other in _partners(halves):
+        if one.mode == "SOURCE":
+            one.source = one.source or other.source
+            other.source, other.target = other.source or one.source, other.target or one.target
+            shared = alias_of(other.name)[:70]
+            one.source = other.source = other.source or f"{shared}-source"
+        else:
+            one.target, other.target = one.target or other.source, other.target or one.source
+        if one.name != other.name:
+            why = "two files that fit together were taken for the two ends of one link"
+            notes.leave(f"links `{one.name}` and `{other.name}`", why, one.where)
+
+
+def _partners(halves: list[Half]) -> Iterator[tuple[Half, Half]]:
+    starting = [each for each in halves if each.mode == "SOURCE"]
+    waiting = [each for each in halves if each.mode == "DESTINATION" and each.connection == "INBOUND"]
+    both = [each for each in halves if each.mode == "BIDIRECTIONAL"]
+    for one in starting:
+        same = [each for each in waiting if each.name == one.name]
+        if not same and len(starting) == len(waiting) == 1:
+            same = waiting
+        yield from ((one, each) for each in same[:1])
+    for index, one in enumerate(both):
+        later = both[index + 1 :]
+        same = [each for each in later if each.name == one.name]
+        if not same and len(both) == 2:
+            same = later
+        yield from ((one, each) for each in same[:1])
+
+
+def _links(halves: list[Half], notes: Notes) -> list[Link]:
+    """The destination's half decides; a source's half is a link of its own only where the other one is missing."""
+    partners = {id(one): other for one, other in _partners(halves) if one.mode == "SOURCE"}
+    paired = {id(other) for other in partners.values()}
+    out = []
+    for half in halves:
+        if id(half) in partners:
+            continue
+        waiting = half.connection == "INBOUND" and half.mode == "DESTINATION"
+        if (half.mode == "SOURCE" or waiting) and id(half) not in paired:
+            what, other = ("the destination", "source") if waiting else ("the source", "destination")
+            why = f"this is the half on {what}; the settings of the half on the {other} are not here"
+            notes.leave(f"the other half of link `{half.name}`", why, half.where)
+        bidirectional = half.mode == "BIDIRECTIONAL"
+        if bidirectional and not any(
+            each is not half and each.mode == "BIDIRECTIONAL" and each.source == half.target for each in halves
+        ):
+            why = f"a bidirectional link can also mirror from {half.target} to {half.source}; that half is not here"
+            notes.leave(f"the way back of link `{half.name}`", why, half.where)
+        mirrors = tuple(half.mirrors)
+        out.append(Link(half.name, half.source, half.target, half.where, half.config, mirrors, bidirectional))
+    return out
+
+
+def _clusters(halves: list[Half], notes: Notes) -> tuple[ImportedCluster, ...]:
+    """The first half that says how to connect to a cluster counts."""
+    client: dict[str, dict[str, Said]] = {}
+    ids: dict[str, str] = {}
+    for half in halves:
+        for end in ("source", "target"):
+            alias = getattr(half, end)
+            own = client.setdefault(alias, {})
+            remote = end == half.remote and half.connection == "OUTBOUND"
+            for key, said in half.config.items():
+                plain = key if remote and keys.security(key) else None
+                if not remote and half.mode != "DESTINATION":
+                    plain = linking_keys.local(key)
+                if plain is not None:
+                    own.setdefault(plain, said)
+            if f"{end}-bootstrap" in half.words:
+                own.setdefault("bootstrap.servers", half.words[f"{end}-bootstrap"])
+            if f"{end}-id" in half.words:
+                ids.setdefault(alias, half.words[f"{end}-id"].text)
+    return tuple(
+        ImportedCluster(
+            alias,
+            bootstrap_of(alias, own.get("bootstrap.servers"), notes),
+            ids.get(alias),
+            security=security_of(alias, own, notes),
+        )
+        for alias, own in sorted(client.items())
+    )
+
+
+def _add_json(document: Document, halves: list[Half], notes: Notes) -> None:
+    """Filters and mirror topics of files of their own, given to the link that they belong to."""
+    entries = _mirror_entries(document)
+    called_so = {said.text for each in entries if (said := scalar(each, "link_name")) is not None}
+    for entry in entries:
+        link, name = scalar(entry, "link_name"), scalar(entry, "mirror_topic_name")
+        topic, status = scalar(entry, "source_topic_name"), scalar(entry, "mirror_status")
+        chosen = [half for half in halves if link is not None and half.name == link.text and half.mode != "SOURCE"]
+        if not chosen and len(halves) == 1 and len(called_so) < 2 and "link" not in halves[0].words:
+            chosen = halves  # a link that is called like its file may have another name
+        if topic is None or len(chosen) != 1:
+            what = f"mirror topic `{topic.text}`" if topic is not None else "a mirror topic"
+            notes.leave(what, "no file here is its link, by `link_name`", entry.span)
+            continue
+        called = name.text if name is not None else None
+        chosen[0].mirrors.append(Mirror(topic.text, entry.span, called, status.text.upper() if status else "ACTIVE"))
+    found = _filters(document)
+    if found is None:
+        return
+    kind, node = found
+    targets = [half for half in halves if half.mode != "SOURCE"]
+    if len(targets) != 1:
+        notes.leave(f"`{kind}`", "there are several links here, and the file does not say which is meant", node.span)
+        return
+    key = FILTERS[kind]
+    if key in targets[0].config:
+        more = targets[0].config[key].key
+        notes.leave(f"`{kind}`", f"line {more.line} of {more.file} says `{key}`, which was taken", node.span)
+        return
+    targets[0].config[key] = Said(kind, document.text.strip(), node.span, node.span)
+
+
+def _filters(document: Document) -> tuple[str, Node] | None:
+    for kind in FILTERS:
+        node = child(document.tree, kind)
+        if node is not None and document.tree is not None:
+            return kind, document.tree
+    return None
+
+
+def _mirror_entries(document: Document) -> list[Node]:
+    """Of a bare list, or of the `data` of the REST API's answer."""
+    tree = document.tree
+    listed = tree if tree is not None and tree.kind == "list" else child(tree, "data")
+    if listed is None or listed.kind != "list":
+        return []
+    return [each for each in listed.items if scalar(each, "source_topic_name") is not None]
+
+
+def _address(said: Said) -> str:
+    return ",".join(sorted(each.strip().lower() for each in said.text.split(",")))

@@ -1,0 +1,332 @@
+"""A topology as cluster links: for every flow the properties of one link, created at the flow's target.
+
+What a link cannot say is listed and left out; nothing is written that would copy more, or under other names, than the
+flow does. Comments `# watershed: link=…` name links and clusters, which the properties themselves cannot;
+`topology.interop.linking` reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.interop.exported import Exported
+from topology.interop.linking_filters import ALL, ALL_ACLS, filters_json, written
+from topology.interop.linking_keys import MAX_PREFIX
+from topology.interop.outgoing_topics import meets
+from topology.interop.properties import escaped
+from topology.interop.said import Notes
+from topology.model import Flow, Topology
+from topology.overlap import common
+from topology.plan import PlanCluster, SecretRef
+from topology.selectors import INTERNAL, Selector
+
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# settings that `_settings` and `_topics` write, or that say what a link does anyway
+SAID = ("topics", "naming", "state", "delivery.start", "sync.configs", "sync.acls", "sync.groups")
+ANYWAY = {
+    "partitions.mode": "grow",
+    "partitions.mapping": "preserve",
+    "delivery.semantics": "exactly_once",
+    "sync.quotas.mode": "never",
+    "sync.schemas.mode": "never",
+    "merge.allowed": False,
+    "offsets": "mapped",
+}
+WHY = {
+    "provenance": "a link marks no records; its mirror topics are read-only",
+    "merge": "a mirror topic has one source",
+    "offsets": "a link always keeps offsets; that is not read back",
+    "delivery.isolation": "a link copies transactions as they are, and does not support them",
+    "delivery": "a link has no such choice",
+    "replication_factor": "say it when mirror topics are created (`kafka-mirrors --replication-factor`)",
+    "partitions": "a link keeps partitions as they are, and grows with the source",
+    "workers": "the destination's brokers do the work; see `num.cluster.link.fetchers` and the link's quotas",
+    "slo": "a link promises nothing; put it into your alerts",
+    "sync.quotas": "a link copies no quotas",
+    "sync.schemas": "schemas are copied by Schema Linking",
+    "verify": "a link compares nothing",
+    "expected": "a link has no such setting",
+}
+
+
+def write(topology: Topology) -> Exported:
+    """All links in one text, each beginning with its comment; `links_of` has them apart."""
+    notes = Notes()
+    links = links_of(topology, notes)
+    _left_of_topology(topology, notes)
+    head = (
+        f"# Cluster links, exported from the topology {topology.name}. What a link cannot do is not in here.\n"
+        "# The tools take one link a file: each begins with its line `# watershed: link=`.\n"
+    )
+    return Exported("cluster-linking", head + "".join("\n" + text for _, text in links), notes.not_carried)
+
+
+def links_of(topology: Topology, notes: Notes) -> list[tuple[str, str]]:
+    """(flow id, properties) in the order of ids, of the flows that can be links."""
+    return [
+        (flow.id, text)
+        for flow in topology.flows
+        if _possible(flow, topology, notes) and (text := _link(flow, topology, notes)) is not None
+    ]
+
+
+def _possible(flow: Flow, topology: Topology, notes: Notes) -> bool:
+    """Says why not."""
+    naming, settings = flow.plan.naming, flow.settings
+    what, named = f"flow {flow.id}", settings.where("naming")
+    if flow.source not in topology.clusters or flow.target not in topology.clusters:
+        notes.leave(what, "one of its clusters is not declared", flow.declared)
+    elif naming.map or naming.after:
+        notes.leave(what, "a link renames by a prefix only; the flow is left out", named)
+    elif len(naming.before) > MAX_PREFIX:
+        why = f"a link's prefix has at most {MAX_PREFIX} characters, `{naming.before}` has {len(naming.before)}"
+        notes.leave(what, f"{why}; the flow is left out", named)
+    elif flow.plan.merge:
+        why = "a mirror topic has one source, so flows cannot be merged; the flow is left out"
+        notes.leave(what, why, settings.where("merge"))
+    elif (back := _way_back(flow, topology.flows)) is not None:
+        why = f"{back.id} has the same topics, and a mirror topic is read-only; the flow is left out"
+        notes.leave(what, why, flow.declared)
+    else:
+        return True
+    return False
+
+
+def _way_back(flow: Flow, flows: Sequence[Flow]) -> Flow | None:
+    """A running flow the other way that keeps the names of topics which this one, running too, also takes."""
+    for other in flows:
+        opposite = (other.source, other.target) == (flow.target, flow.source)
+        plain = not flow.plan.naming.grows and not other.plan.naming.grows
+        running = flow.plan.state == other.plan.state == "running"
+        sides = frozenset((("", "", flow.plan.topics), ("", "", other.plan.topics)))
+        if opposite and plain and running and common(sides).found:
+            return other
+    return None
+
+
+def _link(flow: Flow, topology: Topology, notes: Notes) -> str | None:
+    topics = _topics(flow, notes)
+    if topics is None:
+        return None
+    source, target = topology.clusters[flow.source], topology.clusters[flow.target]
+    words = [f"link={flow.id}", f"source={flow.source}", f"target={flow.target}"]
+    words.append(f"target-bootstrap={','.join(target.bootstrap)}")
+    words += [f"{end}-id={one.cluster_id}" for end, one in (("source", source), ("target", target)) if one.cluster_id]
+    order = f"kafka-cluster-links --bootstrap-server {','.join(target.bootstrap)} --create --link {flow.id}"
+    known = f" --cluster-id {source.cluster_id}" if source.cluster_id else ""
+    lines = [
+        f"# watershed: {' '.join(words)}",
+        f"# {order} --config-file {flow.id}.properties{known}",
+        "link.mode=DESTINATION",
+        "connection.mode=OUTBOUND",
+        f"bootstrap.servers={','.join(source.bootstrap)}",
+        *(f"{key}={escaped(value)}" for key, value in _connection(source, topology, notes).items()),
+        *(f"{key}={escaped(value)}" for key, value in (topics | _settings(flow, notes)).items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _topics(flow: Flow, notes: Notes) -> dict[str, str] | None:
+    place = flow.settings.where("topics", "include")
+    banned = [each for each in flow.plan.topics.exclude if written(each) is None]
+    include = []
+    for each in flow.plan.topics.include:
+        what = f"topics {each} of flow {flow.id}"
+        overlapping = next((other for other in banned if _meet(each, other)), None)
+        if each.kind == "literal" and not flow.plan.topics.selects(each.text):
+            continue
+        if written(each) is None:
+            notes.leave(what, "a filter knows a name, or how names begin; left out", place)
+        elif each.kind == "literal" and each.text.startswith("__"):
+            notes.leave(what, "a link does not mirror Kafka's own topics; left out", place)
+        elif overlapping is not None:
+            why = f"no filter says the exclude {overlapping}, so too much would be mirrored; left out"
+            notes.leave(what, why, place)
+        else:
+            include.append(each)
+    if not include:
+        notes.leave(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
+        return None
+    exclude = [each for each in flow.plan.topics.exclude if each not in banned and _useful(each, include)]
+    exclude += _internal(flow, include, notes)
+    return {
+        "auto.create.mirror.topics.enable": "true",
+        "auto.create.mirror.topics.filters": filters_json("topicFilters", include, exclude),
+    }
+
+
+def _internal(flow: Flow, include: list[Selector], notes: Notes) -> list[Selector]:
+    """Watershed leaves internal topics out of patterns by itself; a filter has to say so, where it can."""
+    literals = [each for each in include if each.kind == "literal"]
+    patterns = [each for each in include if each.kind != "literal"]
+    out, unsaid = [], []
+    for each in (Selector("glob" if "*" in text else "literal", text) for text in INTERNAL):
+        if not any(_meet(each, one) for one in patterns):
+            continue
+        if written(each) is not None and not any(each.matches(one.text) for one in literals):
+            out.append(each)
+        else:
+            unsaid.append(each.text)
+    if unsaid:
+        why = "a link mirrors such topics, where they exist; Watershed does not"
+        what = f"internal topics {', '.join(unsaid)} of flow {flow.id}"
+        notes.leave(what, why, flow.settings.where("topics", "include"))
+    return out
+
+
+def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
+    out: dict[str, str] = {}
+    if flow.plan.naming.before:
+        out["cluster.link.prefix"] = flow.plan.naming.before
+    if flow.plan.state == "paused":
+        out["cluster.link.paused"] = "true"
+    if (start := flow.settings.get("delivery", "start")) is not None:
+        out["mirror.start.offset.spec"] = start
+    out |= _configs(flow, notes) | _groups(flow, notes) | _acls(flow, notes)
+    for path, value in flow.settings.walk():
+        inside = any(path == head or path.startswith(f"{head}.") for head in SAID)
+        if inside or value.fields or "[" in path or ANYWAY.get(path, value) == value.data:
+            continue
+        section = next((head for head in WHY if path == head or path.startswith(f"{head}.")), path)
+        place = flow.settings.where(*section.split("."))  # said once for all flows that have it from there
+        notes.leave(section, WHY.get(section, "a link has no such setting"), place)
+    return out
+
+
+def _configs(flow: Flow, notes: Notes) -> dict[str, str]:
+    settings = flow.settings
+    if flow.plan.sync_configs != "continuous":
+        why = "a link keeps configurations equal all the time"
+        where = settings.where("sync", "configs", "mode")
+        notes.leave(f"sync.configs.mode: {flow.plan.sync_configs} of flow {flow.id}", why, where)
+    for key, why in (("exclude", "a link has a list of keys to include only"), ("set", "a link sets nothing itself")):
+        if settings.at("sync", "configs", key) is not None:
+            where = settings.where("sync", "configs", key)
+            notes.leave(f"sync.configs.{key} of flow {flow.id}", why, where)
+    include = settings.texts("sync", "configs", "include")
+    return {"topic.config.sync.include": ",".join(sorted(set(include)))} if include else {}
+
+
+def _groups(flow: Flow, notes: Notes) -> dict[str, str]:
+    settings = flow.settings
+    mode = settings.get("sync", "groups", "mode", default="never")
+    what, where = f"sync.groups of flow {flow.id}", settings.where("sync", "groups")
+    if mode == "never":
+        return {}
+    if mode == "once":
+        notes.leave(what, "a link synchronises groups all the time or never; written as never", where)
+        return {}
+    excluded = settings.texts("sync", "groups", "exclude")
+    banned = [each for each in excluded if written(each) is None]
+    include = []
+    for each in settings.texts("sync", "groups", "include") or (ALL,):
+        overlapping = next((other for other in banned if _meet(each, other)), None)
+        if written(each) is None:
+            notes.leave(f"sync.groups.include {each} of flow {flow.id}", "no filter says it; left out", where)
+        elif overlapping is not None:
+            why = f"no filter says the exclude {overlapping}, so too much would be synchronised; left out"
+            notes.leave(f"sync.groups.include {each} of flow {flow.id}", why, where)
+        else:
+            include.append(each)
+    if not include:
+        notes.leave(what, "nothing of its groups can be said; written as never", where)
+        return {}
+    interval = settings.get("sync", "groups", "interval", default=10_000)
+    if interval < 1000:
+        notes.leave(f"sync.groups.interval of flow {flow.id}", "a link does it once a second at most", where)
+    exclude = [each for each in excluded if each not in banned]
+    return {
+        "consumer.offset.sync.enable": "true",
+        "consumer.offset.sync.ms": str(max(1000, interval)),
+        "consumer.offset.group.filters": filters_json("groupFilters", include, exclude),
+    }
+
+
+def _acls(flow: Flow, notes: Notes) -> dict[str, str]:
+    settings = flow.settings
+    mode = settings.get("sync", "acls", "mode", default="never")
+    if mode == "never":
+        return {}
+    why = ""
+    if mode == "once":
+        why = "a link copies ACLs all the time or never"
+    elif flow.plan.naming.before:
+        why = "a link with a prefix copies no ACLs"
+    elif settings.get("sync", "acls", "include_write", default="never") != "always":
+        why = "a link copies the right to write, too, at once (`include_write: always`)"
+    elif settings.list("sync", "acls", "include") or settings.list("sync", "acls", "exclude"):
+        why = "a filter on ACLs also needs operations and principals"
+    if why:
+        where = settings.where("sync", "acls")
+        notes.leave(f"sync.acls of flow {flow.id}", f"{why}; written as never", where)
+        return {}
+    return {"acl.sync.enable": "true", "acl.filters": ALL_ACLS}
+
+
+def _connection(cluster: PlanCluster, topology: Topology, notes: Notes) -> dict[str, str]:
+    """How the link reaches its source; secrets as references, to be put in by whoever creates the link."""
+    security = cluster.security
+    clusters = topology.root.at("clusters")
+    where = (clusters or topology.root).where(cluster.alias, "security")
+    what = f"clusters.{cluster.alias}.security"
+    out: dict[str, str] = {"security.protocol": security.protocol}
+    if security.protocol.startswith("SASL") and security.mechanism is not None:
+        out["sasl.mechanism"] = security.mechanism
+        module = _MODULES.get(security.mechanism)
+        if security.credentials is not None and module is not None:
+            user, password = _halves(security.credentials)
+            out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
+            why = f"put user and password in for {user} and {password} when the link is created"
+            notes.leave(f"{what}.credentials", why, where)
+        elif security.credentials is not None:
+            notes.leave(f"{what}.credentials", f"write `sasl.jaas.config` for {security.mechanism} yourself", where)
+    certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
+    for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
+        if ref is not None:
+            out |= {f"{store}.type": "PEM", f"{store}.location": _place(ref)}
+    if security.key is not None:
+        notes.leave(f"{what}.key", "a PEM key store is one file: put key and certificate into it", where)
+    return out
+
+
+def _halves(ref: SecretRef) -> tuple[str, str]:
+    if ref.kind == "file":
+        return f"${{file:{ref.name}:username}}", f"${{file:{ref.name}:password}}"
+    return f"${{env:{_variable(ref)}_USERNAME}}", f"${{env:{_variable(ref)}_PASSWORD}}"
+
+
+def _place(ref: SecretRef) -> str:
+    return ref.name if ref.kind == "file" else f"${{env:{_variable(ref)}}}"
+
+
+def _variable(ref: SecretRef) -> str:
+    return ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"
+
+
+def _left_of_topology(topology: Topology, notes: Notes) -> None:
+    """What has no place in a link, outside of flows."""
+    for key in ("owner", "description", "labels"):
+        if (value := topology.root.at("metadata", key)) is not None:
+            notes.leave(f"metadata.{key}", "a link has no such thing", value.span)
+    sources = {flow.source for flow in topology.flows}
+    for alias, value in (topology.root.at("clusters") or topology.root).fields.items():
+        for key, each in value.fields.items():
+            if key == "security" and alias not in sources:
+                why = "how the tools connect to the target is no part of a link (`--command-config`)"
+                notes.leave(f"clusters.{alias}.security", why, each.span)
+            elif key not in ("bootstrap", "security", "cluster_id") and alias in topology.clusters:
+                notes.leave(f"clusters.{alias}.{key}", "a link has no such thing", each.span)
+    if (migration := topology.root.at("migration")) is not None:
+        notes.leave("migration", "a link moves no applications", migration.span)
+
+
+def _useful(each: Selector, include: list[Selector]) -> bool:
+    return any(_meet(each, one) for one in include)
+
+
+def _meet(one: Selector, other: Selector) -> bool:
+    return meets(one.automaton(), other.automaton())

@@ -1,0 +1,322 @@
+"""One cluster link in one direction as a flow. Properties and Terraform differ in where a setting stands; what it means
+is here.
+
+Source: Confluent's "Manage Mirror Topics for Cluster Linking" and "Configuration options"; research/linking-and-kcp.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from topology.finding import Label, Span
+from topology.interop import linking_keys
+from topology.interop.imported import ImportedFlow
+from topology.interop.linking_filters import ALL, Filters, all_acls, filters_of
+from topology.interop.said import Notes, Said
+from topology.quantities import duration_text
+from topology.selectors import INTERNAL, Selector, is_internal
+
+ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
+TOOL_GROUPS = tuple(Selector("glob", text) for text in ("console-consumer-*", "connect-*"))
+_CONFIG_KEY = re.compile(r"[a-z][a-z0-9.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A mirror topic that is named on its own. `name` is what it is called at the target, None when not said."""
+
+    topic: str
+    span: Span
+    name: str | None = None
+    status: str = "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """source and target are aliases; `config` has the settings of the link on the target's side, by plain key."""
+
+    name: str
+    source: str
+    target: str
+    where: Span
+    config: dict[str, Said]
+    mirrors: tuple[Mirror, ...] = ()
+    bidirectional: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}-to-{self.target}"
+
+
+def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
+    """A flow for every link, with a suffix where the route alone does not name it. Never raises."""
+    ordered = list(links)
+    _check(ordered, notes)
+    found: dict[str, ImportedFlow] = {}
+    for link in ordered:
+        if link.source == link.target:
+            message = f"the link `{link.name}` copies cluster `{link.source}` to itself"
+            notes.say("CLU107", message, link.where, "name the two clusters apart", ids=(link.source,))
+            continue
+        flow = flow_of(link, notes)
+        if flow.id in found:
+            notes.say("GRF214", f"two links of one name, `{link.name}`, run {link.id}", link.where, "keep one of them")
+            continue
+        found[flow.id] = flow
+    return tuple(found.values())
+
+
+def flow_of(link: Link, notes: Notes) -> ImportedFlow:
+    settings: dict[str, Any] = _naming(link, notes)
+    paused = [each for each in link.mirrors if each.status == "PAUSED"]
+    active = [each for each in link.mirrors if each.status not in ENDED]
+    if linking_keys.flag(link.config, "cluster.link.paused", notes) or (paused and len(paused) == len(active)):
+        settings["state"] = "paused"
+    else:
+        for each in paused:
+            notes.leave(f"mirror topic `{each.topic}` is paused", "a flow pauses as a whole", each.span)
+    settings |= _start(link, notes)
+    settings["sync"] = _sync(link, notes)
+    include, exclude = _selection(link, notes)
+    if any(each.kind == "literal" and is_internal(each.text) for each in include):
+        settings["topics"] = {"allow_internal": True}
+    why = "a link keeps offsets as they are; Watershed translates them exactly, and keeps them with `offsets: aligned`"
+    notes.leave(f"equal offsets on both sides of `{link.name}`", why, link.where)
+    return ImportedFlow(link.source, link.target, include, exclude, _suffix(link), settings)
+
+
+def _suffix(link: Link) -> str | None:
+    """`eu-to-us-audit` between eu and us is the suffix `audit`; any other name of a link is not part of an id."""
+    rest = link.name.removeprefix(f"{link.id}-")
+    return rest if rest != link.name and re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", rest) else None
+
+
+def _naming(link: Link, notes: Notes) -> dict[str, Any]:
+    said = link.config.get("cluster.link.prefix")
+    prefix = said.text.strip() if said is not None else ""
+    if said is None or not prefix:
+        return {"naming": {"policy": "identity"}}
+    if re.fullmatch(r"[a-zA-Z0-9._-]+", prefix) is None:
+        notes.say(
+            "NAM302", f"`{said.name}`: a topic's name cannot hold this prefix", said.span, "letters, digits, `._-`"
+        )
+        notes.leave(f"`{said.name}`", "no prefix of a topic's name; the flow keeps the names", said.span)
+        return {"naming": {"policy": "identity"}}
+    if len(prefix) > linking_keys.MAX_PREFIX:
+        message = f"`{said.name}` has {len(prefix)} characters; a link takes at most {linking_keys.MAX_PREFIX}"
+        notes.say("NAM301", message, said.span, "choose a shorter prefix")
+    separator = prefix.removeprefix(link.source)
+    if separator != prefix and re.fullmatch(r"[._-]{1,3}", separator):
+        return {"naming": {"policy": "prefix"} | ({} if separator == "." else {"separator": separator})}
+    return {"naming": {"policy": "template", "template": prefix + "{topic}"}}
+
+
+def _start(link: Link, notes: Notes) -> dict[str, Any]:
+    said = link.config.get("mirror.start.offset.spec")
+    if said is None:
+        return {}
+    text = said.text.strip().lower()
+    if text in ("earliest", "latest"):
+        return {"delivery": {"start": text}}
+    notes.leave(f"`{said.name}`", "a flow starts `earliest` or `latest`, not at an instant", said.span)
+    return {}
+
+
+def _selection(link: Link, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+    said = link.config.get("auto.create.mirror.topics.filters")
+    enabled = linking_keys.flag(link.config, "auto.create.mirror.topics.enable", notes)
+    filters = Filters()
+    if enabled and said is not None:
+        filters = filters_of(said, "topicFilters", notes)
+        _judge_filters(link, said, filters, notes)
+    elif enabled:
+        place = link.config["auto.create.mirror.topics.enable"]
+        notes.say("SYN010", f"`{place.name}` is on, and no filter says for which topics", place.key, "add the filters")
+    elif said is not None and said.text.strip():
+        why = "no effect while `auto.create.mirror.topics.enable` is not true"
+        notes.say("GRF216", f"`{said.name}` has {why}", said.key, "switch it on, or name mirror topics")
+        notes.leave(f"`{said.name}`", why, said.span)
+    chosen = {each for each in filters.include if not (each.kind == "literal" and each.text.startswith("__"))}
+    include = {*chosen, *_mirrored(link, notes)}
+    named = {each.topic for each in link.mirrors}
+    # a mirror topic that was made by hand stays, whatever the filters exclude
+    exclude = [each for each in filters.exclude if not (each.kind == "literal" and each.text in named)]
+    for each in filters.exclude:
+        if each.kind == "glob" and any(each.matches(name) for name in named):
+            why = "mirror topics made by hand match it; exclude wins in a flow, so look at the selection"
+            notes.leave(f"`{link.name}` excludes {each.text}", why, link.where)
+    if not include:
+        why = "no filter and no list of mirror topics says which; fill in `topics`"
+        notes.leave(f"topics of the link `{link.name}`", why, link.where)
+    return tuple(sorted(include)), tuple(each for each in exclude if each.text not in INTERNAL)
+
+
+def _mirrored(link: Link, notes: Notes) -> list[Selector]:
+    said = link.config.get("cluster.link.prefix")
+    prefix = said.text.strip() if said is not None else ""
+    out = []
+    for each in link.mirrors:
+        if re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", each.topic) is None:
+            notes.say("NAM302", f"`{link.name}`: a mirror of something that cannot be a topic's name", each.span)
+        elif each.name is not None and each.name != prefix + each.topic:
+            message = f"the mirror topic `{each.name}` of `{each.topic}` must be called `{prefix}{each.topic}`"
+            notes.say("SYN011", message, each.span, "a link renames by `cluster.link.prefix` only")
+            notes.leave(f"mirror topic `{each.name}`", "a link does not rename like this", each.span)
+        elif each.status in ENDED:
+            notes.leave(f"mirror topic `{each.topic}`", f"it is {each.status}: nothing is copied any more", each.span)
+        elif each.topic.startswith("__"):
+            notes.say("TPC401", f"`{each.topic}` is Kafka's own topic and not mirrored", each.span, "leave it out")
+        else:
+            out.append(Selector("literal", each.topic))
+    return out
+
+
+def _judge_filters(link: Link, said: Said, filters: Filters, notes: Notes) -> None:
+    if not filters.include and filters.readable:
+        notes.say("SYN010", f"`{said.name}` includes nothing, so no topic is mirrored", said.span, "add an INCLUDE")
+    if ALL in filters.include and not filters.exclude:
+        notes.say(
+            "NAM307",
+            f"`{said.name}` takes every topic of the source, also those of other teams and tests",
+            said.span,
+            "name what belongs together with PREFIXED filters",
+            ids=(link.id,),
+        )
+    start = link.config.get("mirror.start.offset.spec")
+    if (
+        start is not None
+        and start.text.strip().lower() == "latest"
+        and any(each.kind == "glob" for each in filters.include)
+    ):
+        notes.say(
+            "TPC417",
+            f"`{start.name}` is latest: what is written to a new topic before its mirror exists is never copied",
+            start.span,
+            "start at `earliest`",
+            more=(Label(said.span, "new topics come by these filters"),),
+            ids=(link.id,),
+        )
+    for each in filters.include:
+        if each.kind == "literal" and each.text.startswith("__"):
+            notes.say("TPC401", f"`{said.name}`: `{each.text}` is Kafka's own topic and not mirrored", said.span)
+    if any(each.kind == "glob" for each in filters.include):
+        why = "a link mirrors them, such as `…-changelog`; Watershed leaves them out, unless they are named literally"
+        notes.leave(f"internal topics that match `{said.name}`", why, said.span)
+
+
+def _sync(link: Link, notes: Notes) -> dict[str, Any]:
+    configs: dict[str, Any] = {"mode": "continuous"}
+    only = link.config.get("topic.config.sync.include")
+    if only is not None:
+        named = sorted({each.strip() for each in only.text.split(",") if each.strip()})
+        configs |= {"include": [each for each in named if _CONFIG_KEY.fullmatch(each)]} if named else {}
+    return {"configs": configs, "acls": _acls(link, notes), "groups": _groups(link, notes)}
+
+
+def _acls(link: Link, notes: Notes) -> dict[str, Any]:
+    said = link.config.get("acl.filters")
+    if not linking_keys.flag(link.config, "acl.sync.enable", notes):
+        if said is not None and said.text.strip():
+            notes.leave(f"`{said.name}`", "no effect while `acl.sync.enable` is not true", said.span)
+        return {"mode": "never"}
+    prefix = link.config.get("cluster.link.prefix")
+    if prefix is not None and prefix.text.strip():
+        place = link.config["acl.sync.enable"]
+        notes.say(
+            "SYN009",
+            f"`{place.name}` and `{prefix.name}` exclude each other: such a link is refused",
+            place.key,
+            "keep one of them",
+            more=(Label(prefix.key, "and the prefix"),),
+        )
+    if all_acls(said, notes):
+        return {"mode": "continuous", "include_write": "always"}
+    assert said is not None, "without filters all ACLs travel"
+    notes.leave(f"`{said.name}`", "filters on single ACLs cannot be said; say them in `sync.acls.include`", said.span)
+    return {"mode": "never"}
+
+
+def _groups(link: Link, notes: Notes) -> dict[str, Any]:
+    said = link.config.get("consumer.offset.group.filters")
+    enabled = link.config.get("consumer.offset.sync.enable")
+    if not linking_keys.flag(link.config, "consumer.offset.sync.enable", notes):
+        if said is not None and said.text.strip():
+            notes.leave(f"`{said.name}`", "no effect while `consumer.offset.sync.enable` is not true", said.span)
+        notes.say(
+            "SYC508",
+            f"`{link.name}`: consumer groups are not written at the target (`consumer.offset.sync.enable` is not "
+            "true): after a failover they start where their clients' default says",
+            enabled.span if enabled is not None else link.where,
+            "set it to true, or translate the offsets when you switch",
+            ids=(link.id,),
+            severity="info",
+        )
+        return {"mode": "never"}
+    interval = linking_keys.milliseconds(link.config, "consumer.offset.sync.ms", 1000, notes)
+    out: dict[str, Any] = {"mode": "continuous", "interval": duration_text(30_000 if interval is None else interval)}
+    if said is None or not said.text.strip():
+        assert enabled is not None, "it is true"
+        notes.leave(f"`{enabled.name}`", "no filter names groups, so it was taken for all of them", enabled.span)
+        return out
+    filters = filters_of(said, "groupFilters", notes)
+    if not filters.include:
+        if filters.readable:
+            message = f"`{said.name}` includes nothing: no group is synchronised"
+            notes.say("SYN010", message, said.span, "add an INCLUDE")
+        return {"mode": "never"}
+    if ALL in filters.include and not set(TOOL_GROUPS) <= set(filters.exclude):
+        shown = ", ".join(each.text for each in TOOL_GROUPS if each not in filters.exclude)
+        notes.say("SYC506", f"`{said.name}` also takes the tools' groups {shown}", said.span, "exclude them")
+    if filters.include != (ALL,):
+        out["include"] = list(filters.include)
+    if filters.exclude:
+        out["exclude"] = list(filters.exclude)
+    return out
+
+
+def _check(links: list[Link], notes: Notes) -> None:
+    """What one link or a pair of links does wrong, beyond single settings."""
+    for link in links:
+        grouped = link.config.get("consumer.group.prefix.enable")
+        if grouped is None or not linking_keys.flag(link.config, "consumer.group.prefix.enable", notes):
+            continue
+        if link.bidirectional:
+            notes.say("SYN009", f"`{grouped.name}` is refused on a bidirectional link", grouped.key, "leave it out")
+        elif "cluster.link.prefix" not in link.config:
+            notes.say("SYN012", f"`{grouped.name}` needs `cluster.link.prefix`", grouped.key)
+    for one, other in combinations(links, 2):
+        if (one.source, one.target) != (other.target, other.source):
+            continue
+        first, second = (each.config.get("consumer.offset.sync.enable") for each in (one, other))
+        if first is None or second is None or {first.text.strip().lower(), second.text.strip().lower()} != {"true"}:
+            continue
+        if _meet(_group_filters(one), _group_filters(other)):
+            notes.say(
+                "SYC502",
+                f"group offsets go {one.source} to {one.target} and back: a group that exists on both sides is moved "
+                "to and fro",
+                first.span,
+                "synchronise a group in one direction, or use other group ids at each side",
+                more=(Label(second.span, "the way back"),) if second.span != first.span else (),
+                ids=(one.id, other.id),
+            )
+
+
+def _group_filters(link: Link) -> tuple[Selector, ...]:
+    said = link.config.get("consumer.offset.group.filters")
+    return (ALL,) if said is None else filters_of(said, "groupFilters", Notes()).include
+
+
+def _meet(ones: tuple[Selector, ...], others: tuple[Selector, ...]) -> bool:
+    """Literals and prefixes only: two meet when one begins with the other, up to a literal's full length."""
+    return any(
+        one.matches(other.text.rstrip("*")) or other.matches(one.text.rstrip("*"))
+        if one.kind != other.kind
+        else one == other or (one.kind == "glob" and (one.matches(other.text[:-1]) or other.matches(one.text[:-1])))
+        for one in ones
+        for other in others
+    )

@@ -1,0 +1,379 @@
+"""Cluster links of Confluent's Terraform provider: `confluent_cluster_link`, `confluent_kafka_mirror_topic`, and the
+clusters that they refer to. All files of a directory are one module.
+
+Source: the arguments of these resources in confluentinc/terraform-provider-confluent, docs/resources. One resource is
+one direction: a bidirectional link is two resources and two flows, a source-initiated link two resources and one flow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from topology.errors import UnreadableTopology
+from topology.finding import Span
+from topology.interop import linking_keys
+from topology.interop.addresses import bootstrap_of
+from topology.interop.formats import Document
+from topology.interop.hcl import Block, Value
+from topology.interop.imported import Imported, ImportedCluster
+from topology.interop.linking_flow import Link, Mirror, flows_of
+from topology.interop.said import Notes, Said
+from topology.interop.security import variable
+from topology.interop.terraform import Module, module_of
+from topology.interop.write import alias_of
+
+LINK = "confluent_cluster_link"
+MIRROR = "confluent_kafka_mirror_topic"
+CLUSTER = "confluent_kafka_cluster"
+_TOP = re.compile(
+    r'^[ \t]*(?:(?:resource|data)[ \t]+"[^"\n]*"[ \t]+"[^"\n]*"|(?:variable|module|provider|output)[ \t]+"[^"\n]*"'
+    r"|locals|terraform)[ \t]*\{",
+    re.MULTILINE,
+)
+_LINK_ARGUMENTS = {
+    "link_name", "link_mode", "connection_mode", "config", "count", "for_each", "depends_on", "provider"
+}  # fmt: skip
+_ID_WORDS = re.compile(r"(?:_|-|^)(?:kafka|cluster|id|ids|cc)(?=_|-|$)")
+
+
+@dataclass(slots=True)
+class Clusters:
+    """What links say about clusters, by alias."""
+
+    module: Module
+    notes: Notes
+    aliases: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    regions: dict[str, str] = field(default_factory=dict)
+    bootstrap: dict[str, Said] = field(default_factory=dict)
+    credentials: set[str] = field(default_factory=set)
+
+    def all(self) -> tuple[ImportedCluster, ...]:
+        return tuple(
+            ImportedCluster(
+                alias,
+                bootstrap_of(alias, self.bootstrap.get(alias), self.notes),
+                self.ids.get(alias),
+                self.regions.get(alias),
+                self._security(alias),
+            )
+            for alias in sorted(self.aliases)
+        )
+
+    def _security(self, alias: str) -> dict[str, object]:
+        """Confluent Cloud takes an API key over SASL_SSL, and nothing else by this provider."""
+        if alias not in self.credentials:
+            return {}
+        return {"protocol": "SASL_SSL", "mechanism": "PLAIN", "credentials": {"env": variable(alias)}}
+
+
+def recognises(document: Document) -> bool:
+    """Any Terraform file: those beside the links hold the variables and clusters that links refer to."""
+    return document.text.lstrip()[:1] not in ("{", "[") and _TOP.search(document.text) is not None
+
+
+def read(documents: tuple[Document, ...]) -> Imported:
+    """Raises UnreadableTopology when no file holds a link that can be read."""
+    notes = Notes()
+    module = module_of(documents, notes)
+    clusters = Clusters(module, notes)
+    links = _merged([each for block in module.resources(LINK) for each in _links(block, clusters)], notes)
+    if not links and not any(module.resources(LINK)):
+        first = next(iter(notes.problems), None)
+        what = f"; line {first.labels[0].span.line}: {first.message}" if first is not None else ""
+        raise UnreadableTopology(f"{documents[0].file}: Terraform without a `{LINK}`{what}")
+    for block in module.resources(MIRROR):
+        _add_mirrors(block, links, clusters)
+    _others(module, notes)
+    first_file = documents[0]
+    single = len(documents) == 1 and PurePath(first_file.file).stem not in ("main", "")
+    name = PurePath(first_file.file).stem if single else PurePath(first_file.file).parent.name
+    return Imported(
+        format="terraform",
+        name=alias_of(name or "links"),
+        file=first_file.file,
+        text=first_file.text,
+        clusters=clusters.all(),
+        flows=flows_of([each.link for each in links], notes),
+        not_carried=notes.not_carried,
+        problems=notes.problems,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """`address` as `confluent_cluster_link.main`; outward: the half of a source-initiated link at its source."""
+
+    address: str
+    link: Link
+    outward: bool = False
+
+
+def _links(block: Block, clusters: Clusters) -> list[_Resource]:
+    module, notes = clusters.module, clusters.notes
+    address = ".".join(block.labels)
+    if not _exists(block, clusters):
+        return []
+    for name, attribute in block.attributes.items():
+        if name not in _LINK_ARGUMENTS:
+            notes.say("SYN003", f"`{address}`: unknown argument `{name}`", attribute.key, severity="warning")
+    name = module.text(block.value("link_name")) or block.labels[-1]
+    if block.value("link_name") is None:
+        notes.say("SYN012", f"`{address}` needs `link_name`", block.span)
+    mode = _word(block, "link_mode", linking_keys.MODES, clusters)
+    connection = _word(block, "connection_mode", linking_keys.CONNECTIONS, clusters)
+    both = mode == "BIDIRECTIONAL"
+    ends = ("remote_kafka_cluster", "local_kafka_cluster") if both else _ONE_WAY
+    for wrong in _ONE_WAY if both else ("remote_kafka_cluster", "local_kafka_cluster"):
+        if (found := block.block(wrong)) is not None:
+            message = f"`{address}`: `{wrong}` does not belong to `link_mode` {mode}"
+            notes.say("SYN009", message, found.span, f"expected {' and '.join(f'`{each}`' for each in ends)}")
+    source, target = (_end(block, end, address, clusters) for end in ends)
+    config = _config(block, address, clusters)
+    linking_keys.judge(config, notes)
+    if mode == "SOURCE" and connection == "INBOUND":
+        message = f"`{address}`: a link with `link_mode` SOURCE connects from the source, so it is OUTBOUND"
+        notes.say("SYN009", message, block.span, "INBOUND belongs to the resource at the destination")
+    link = Link(name, source, target, block.span, config, bidirectional=both)
+    return [_Resource(address, link, mode == "SOURCE")]
+
+
+_ONE_WAY = ("source_kafka_cluster", "destination_kafka_cluster")
+
+
+def _merged(found: list[_Resource], notes: Notes) -> list[_Resource]:
+    """A source-initiated link once, with the settings of its destination's resource."""
+    out = []
+    for each in found:
+        same = [
+            other
+            for other in found
+            if not other.outward
+            and (other.link.name, other.link.source, other.link.target)
+            == (each.link.name, each.link.source, each.link.target)
+        ]
+        if each.outward and same:
+            for key, said in each.link.config.items():
+                same[0].link.config.setdefault(key, said)
+            continue
+        if each.outward:
+            why = "this is the half at the source; the resource at the destination is not in these files"
+            notes.leave(f"the other half of `{each.address}`", why, each.link.where)
+        out.append(each)
+    return out
+
+
+def _end(block: Block, type_: str, address: str, clusters: Clusters) -> str:
+    """The alias of a cluster."""
+    module, notes = clusters.module, clusters.notes
+    role = "source" if type_ in ("source_kafka_cluster", "remote_kafka_cluster") else "target"
+    inner = block.block(type_)
+    if inner is None:
+        notes.say("SYN012", f"`{address}` needs a block `{type_}`", block.span)
+        alias = f"{alias_of(block.labels[-1])}-{role}"
+        clusters.aliases.setdefault(alias, alias)
+        notes.leave(f"the {role} of `{address}`, called {alias}", "no block says which cluster it is", block.span)
+        return alias
+    alias = _alias(inner, f"{alias_of(block.labels[-1])}-{role}", clusters)
+    endpoint = inner.value("bootstrap_endpoint")
+    text = module.text(endpoint)
+    if endpoint is not None and text is not None:
+        said = Said(f"{address}.{type_}.bootstrap_endpoint", text, endpoint.span, endpoint.span)
+        clusters.bootstrap.setdefault(alias, said)
+    credentials = inner.block("credentials")
+    if credentials is not None:
+        _credentials(credentials, f"{address}.{type_}", alias, clusters)
+    return alias
+
+
+def _credentials(block: Block, where: str, alias: str, clusters: Clusters) -> None:
+    """Nothing of a key or a secret is kept; only that there is one."""
+    notes = clusters.notes
+    clusters.credentials.add(alias)
+    why = f"the topology holds references only; provide `key:secret` in the environment variable {variable(alias)}"
+    notes.leave(f"`{where}.credentials`", why, block.span)
+    secret = block.value("secret")
+    found = clusters.module.known(secret)
+    if secret is not None and found is not None and found.kind == "string" and found.text and not found.interpolated:
+        message = f"`{where}.credentials.secret` is a secret in the file itself"
+        help_ = "take it from a sensitive variable without a default, or from `confluent_api_key`; change the secret"
+        notes.say("SEC601", message, found.span, help_)
+
+
+def _alias(block: Block, fallback: str, clusters: Clusters) -> str:
+    """Of the block that `id` refers to its name; of a variable its name without `cluster_id`; of a text the text."""
+    module, notes = clusters.module, clusters.notes
+    value = block.value("id")
+    if value is None:
+        notes.say("SYN012", f"`{block.type}` needs `id`", block.span)
+    address = module.address(value)
+    literal = module.text(value)
+    referred = module.addressed.get(address) if address is not None else None
+    if address is not None and address.partition(".")[0] != "var":
+        parts = [part for part in address.split(".") if part not in ("data", "module", CLUSTER)]
+        identity, name = address, "-".join(parts[-1:]) or address
+    elif address is not None and value is not None:
+        plain = value.text.partition(".")[2]
+        identity, name = value.text, _ID_WORDS.sub("", plain).strip("_-") or plain
+        if literal is None:
+            why = "a variable without a default; the alias is made of its name, and `cluster_id` is not pinned"
+            notes.leave(f"`{value.text}`", why, value.span)
+    elif literal is not None:
+        identity, name = literal, literal
+    else:
+        identity, name = fallback, fallback
+        place = value.span if value is not None else block.span
+        notes.leave(f"the cluster called {fallback}", "an expression says which it is; rename it", place)
+    alias = next((each for each, one in clusters.aliases.items() if one == identity), None)
+    if alias is None:
+        alias = alias_of(name, clusters.aliases)
+        clusters.aliases[alias] = identity
+    if literal is not None and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", literal):
+        clusters.ids.setdefault(alias, literal)
+    region = module.text(referred.value("region")) if referred is not None else None
+    if region is not None:
+        clusters.regions.setdefault(alias, region)
+    return alias
+
+
+def _config(block: Block, address: str, clusters: Clusters) -> dict[str, Said]:
+    """Settings by key; what cannot be known without running Terraform is listed."""
+    module, notes = clusters.module, clusters.notes
+    said = block.value("config")
+    value = module.known(said)
+    out: dict[str, Said] = {}
+    if value is None or said is None:
+        return out
+    if value.kind != "map":
+        notes.leave(f"`{address}.config`", "an expression; write the settings out to import them", said.span)
+        return out
+    for name, key, each in value.entries:
+        text = module.text(each)
+        if name is None or text is None:
+            shown = f"`{address}.config`: {name or 'a computed key'}"
+            notes.leave(shown, "an expression that is known only when Terraform runs", each.span)
+        else:
+            found = module.known(each)
+            out[name] = Said(name, text, found.span if found is not None else each.span, key)
+    return out
+
+
+def _add_mirrors(block: Block, links: list[_Resource], clusters: Clusters) -> None:
+    module, notes = clusters.module, clusters.notes
+    address = ".".join(block.labels)
+    if not _exists(block, clusters):
+        return
+    topic, link = block.block("source_kafka_topic"), block.block("cluster_link")
+    names = _topics(block, topic.value("topic_name") if topic is not None else None, clusters)
+    if topic is None or link is None:
+        notes.say("SYN012", f"`{address}` needs blocks `source_kafka_topic` and `cluster_link`", block.span)
+        return
+    if names is None:
+        notes.leave(f"`{address}`", "its topics are known only when Terraform runs", topic.span)
+        return
+    at = block.block("kafka_cluster")
+    target = _alias(at, f"{alias_of(block.labels[-1])}-target", clusters) if at is not None else None
+    chosen = _link_of(link.value("link_name"), target, links, clusters)
+    if chosen is None:
+        notes.leave(f"`{address}`", "no link in these files has its `link_name` and cluster", link.span)
+        return
+    status = (module.text(block.value("status")) or "ACTIVE").upper()
+    named = module.text(block.value("mirror_topic_name"))
+    called = named if len(names) == 1 else None
+    mirrors = tuple(Mirror(each, topic.span, called, status) for each in names)
+    index = links.index(chosen)
+    links[index] = replace(chosen, link=replace(chosen.link, mirrors=(*chosen.link.mirrors, *mirrors)))
+
+
+def _topics(block: Block, value: Value | None, clusters: Clusters) -> list[str] | None:
+    """One name, or those of `for_each`."""
+    each = clusters.module.text(value)
+    if each is not None:
+        return [each]
+    loop = clusters.module.known(block.value("for_each"))
+    if value is None or value.kind != "reference" or loop is None:
+        return None
+    if value.text == "each.key" or (value.text == "each.value" and loop.kind == "list"):
+        return clusters.module.texts(loop)
+    if value.text == "each.value" and loop.kind == "map":
+        values = [clusters.module.text(item) for _, _, item in loop.entries]
+        return [text for text in values if text is not None] if None not in values else None
+    return None
+
+
+def _link_of(value: Value | None, target: str | None, links: list[_Resource], clusters: Clusters) -> _Resource | None:
+    """By the resource that `link_name` refers to, or by name; of several, the one at the mirror's cluster."""
+    address, name = clusters.module.address(value), clusters.module.text(value)
+    fitting = [each for each in links if each.address == address] or [each for each in links if each.link.name == name]
+    if not fitting and address is not None:  # the source's half of a link is merged into the other one
+        outward = clusters.module.addressed.get(address)
+        called = clusters.module.text(outward.value("link_name")) if outward is not None else None
+        fitting = [each for each in links if called is not None and each.link.name == called]
+    if target is None or any(each.link.target == target for each in fitting):
+        fitting = [each for each in fitting if target is None or each.link.target == target]
+        return fitting[0] if len(fitting) == 1 else None
+    other = next((each for each in fitting if each.link.bidirectional and each.link.source == target), None)
+    if other is None:
+        return None
+    # the two ends of a bidirectional link have one name; `link_name` may refer to either
+    back = next((each for each in links if each.link.name == other.link.name and each.link.target == target), None)
+    if back is None:
+        link = Link(other.link.name, other.link.target, target, other.link.where, {}, bidirectional=True)
+        back = _Resource(f"{other.address} (back)", link)
+        links.append(back)
+    return back
+
+
+def _word(block: Block, name: str, words: tuple[str, ...], clusters: Clusters) -> str:
+    """The first of the words is Terraform's default."""
+    value = block.value(name)
+    if value is None:
+        return words[0]
+    text = clusters.module.text(value)
+    if text is None:
+        why = f"an expression that is known only when Terraform runs; taken for {words[0]}"
+        clusters.notes.leave(f"`{'.'.join(block.labels)}.{name}`", why, value.span)
+        return words[0]
+    if text not in words:
+        clusters.notes.say("SYN011", f"`{name}`: expected one of {', '.join(words)}", value.span)
+        return words[0]
+    return text
+
+
+def _exists(block: Block, clusters: Clusters) -> bool:
+    """Whether the resource is made at all, as far as its `count` says."""
+    address, notes = ".".join(block.labels), clusters.notes
+    for inner in block.all("dynamic"):
+        notes.leave(f"`{address}`: dynamic block", "it is known only when Terraform runs", inner.span)
+    if block.labels[0] == LINK and (loop := block.value("for_each")) is not None:
+        notes.leave(f"`{address}`", "`for_each` makes several links of it; one was imported", loop.span)
+    count = block.value("count")
+    if count is None:
+        return True
+    text = clusters.module.text(count)
+    if text == "0":
+        notes.leave(f"`{address}`", "its `count` is 0, so it does not exist", count.span)
+        return False
+    if text != "1":
+        notes.leave(f"`{address}`", "its `count` is not known or not 1; it was imported once", count.span)
+    return True
+
+
+def _others(module: Module, notes: Notes) -> None:
+    """Resources of other types and modules, in one line each."""
+    types = Counter(block.labels[0] for block in module.blocks if block.type == "resource" and len(block.labels) == 2)
+    for ours in (LINK, MIRROR, CLUSTER):
+        types.pop(ours, None)
+    if types:
+        first: Span = next(
+            block.span for block in module.blocks if block.type == "resource" and block.labels[0] in types
+        )
+        shown = ", ".join(f"{name} ({count})" for name, count in sorted(types.items()))
+        notes.leave(f"other resources: {shown}", "only links, mirror topics and clusters are imported", first)
+    for block in module.blocks:
+        if block.type == "module":
+            shown = block.labels[0] if block.labels else "?"
+            notes.leave(f"module `{shown}`", "modules are not followed; import their directories", block.span)

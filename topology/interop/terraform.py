@@ -1,0 +1,145 @@
+"""What can be known of Terraform files without running Terraform: literals, defaults of variables, locals, and
+attributes of blocks that another block refers to. Everything else is None, and the caller says so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from topology.interop.formats import Document
+from topology.interop.hcl import Block, Value, read_hcl
+from topology.interop.said import Notes
+
+MAX_HOPS = 16
+_PART = re.compile(r"\$\{([^{}]*)\}")
+_PLAIN_REFERENCE = re.compile(r"\s*([^\W\d][\w-]*(?:\.[\w-]+)+)\s*")
+_WRAPPERS = ("toset", "tolist", "tostring", "tomap", "trimspace", "nonsensitive", "sensitive")
+
+
+@dataclass(slots=True)
+class Module:
+    """All files of a directory. Addresses are as Terraform writes them: `data.TYPE.NAME`, `TYPE.NAME`."""
+
+    blocks: list[Block] = field(default_factory=list)
+    addressed: dict[str, Block] = field(default_factory=dict)
+    variables: dict[str, Block] = field(default_factory=dict)
+    locals: dict[str, Value] = field(default_factory=dict)
+
+    def resources(self, type_: str) -> Iterator[Block]:
+        """Managed resources of a type, in the order of the files."""
+        return (each for each in self.blocks if each.type == "resource" and each.labels[:1] == (type_,))
+
+    def known(self, value: Value | None) -> Value | None:
+        """The value with references followed as far as they lead; a reference that leads nowhere stays one."""
+        for _ in range(MAX_HOPS):
+            if value is None:
+                return None
+            if value.kind == "call" and value.text in _WRAPPERS and len(value.items) == 1:
+                value = value.items[0]
+            elif value.kind == "reference":
+                following = self._follow(value.text)
+                if following is None:
+                    return value
+                value = following
+            else:
+                return value
+        return value
+
+    def text(self, value: Value | None, hops: int = 0) -> str | None:
+        """The text of a value, when all of it is known: literals, interpolations of what is known, `jsonencode`."""
+        found = self.known(value)
+        if found is None or hops > MAX_HOPS:
+            return None
+        if found.kind == "call" and found.text == "jsonencode" and len(found.items) == 1:
+            data = self._data(found.items[0], hops + 1)
+            return None if data is _UNKNOWN else json.dumps(data)
+        if found.kind == "string" and found.interpolated:
+            return self._interpolated(found, hops + 1)
+        return found.literal
+
+    def texts(self, value: Value | None) -> list[str] | None:
+        """The texts of a list or a set, or the keys of a map; None when one of them is unknown."""
+        found = self.known(value)
+        if found is None or found.kind not in ("list", "map"):
+            return None
+        values = [self.text(item) for item in found.items]
+        if found.kind == "map":
+            values = [name for name, _, _ in found.entries]
+        texts = [text for text in values if text is not None]
+        return texts if len(texts) == len(values) else None
+
+    def address(self, value: Value | None) -> str | None:
+        """The address of the block that a reference is about: of `data.x.east.id` it is `data.x.east`. Locals are
+        followed."""
+        for _ in range(MAX_HOPS):
+            if value is None or value.kind != "reference":
+                return None
+            if value.text.startswith("local.") and (following := self.locals.get(value.text[6:])) is not None:
+                value = following
+                continue
+            return value.text.rpartition(".")[0] or value.text
+        return None
+
+    def _follow(self, text: str) -> Value | None:
+        head, _, rest = text.partition(".")
+        if head == "local":
+            return self.locals.get(rest)
+        if head == "var":
+            declared = self.variables.get(rest)
+            default = declared.value("default") if declared is not None else None
+            return default if default is not None and default.kind != "null" else None
+        address, _, attribute = text.rpartition(".")
+        block = self.addressed.get(address)
+        return block.value(attribute) if block is not None else None
+
+    def _interpolated(self, value: Value, hops: int) -> str | None:
+        unknown = False
+
+        def replacement(match: re.Match[str]) -> str:
+            nonlocal unknown
+            plain = _PLAIN_REFERENCE.fullmatch(match[1])
+            text = self.text(Value("reference", value.span, plain[1]), hops) if plain is not None else None
+            unknown = unknown or text is None
+            return text or ""
+
+        text = _PART.sub(replacement, value.text)
+        return None if unknown or "%{" in text else text
+
+    def _data(self, value: Value, hops: int) -> object:
+        found = self.known(value)
+        if found is None or hops > 64:
+            return _UNKNOWN
+        if found.kind == "list":
+            items = [self._data(each, hops + 1) for each in found.items]
+            return _UNKNOWN if _UNKNOWN in items else items
+        if found.kind == "map":
+            entries = {name: self._data(each, hops + 1) for name, _, each in found.entries}
+            return _UNKNOWN if None in entries or _UNKNOWN in entries.values() else entries
+        if found.kind in ("boolean", "null"):
+            return {"true": True, "false": False}.get(found.text)
+        text = self.text(found, hops)
+        return _UNKNOWN if text is None else text
+
+
+_UNKNOWN = object()
+
+
+def module_of(documents: tuple[Document, ...], notes: Notes) -> Module:
+    """What is wrong with a file goes to the notes."""
+    module = Module()
+    for document in documents:
+        root, problems = read_hcl(document.text, document.file)
+        for problem in problems:
+            notes.wrong.setdefault((problem.code, problem.message, problem.labels[0].span), problem)
+        module.blocks += root.blocks
+        for block in root.blocks:
+            if block.type in ("resource", "data") and len(block.labels) == 2:
+                address = ".".join((("data",) if block.type == "data" else ()) + block.labels)
+                module.addressed[address] = block
+            elif block.type == "variable" and len(block.labels) == 1:
+                module.variables[block.labels[0]] = block
+            elif block.type == "locals":
+                module.locals |= {name: each.value for name, each in block.attributes.items()}
+    return module

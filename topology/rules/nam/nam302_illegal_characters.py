@@ -1,0 +1,78 @@
+"""NAM302 illegal-characters: a naming gives, or a selector names, a topic that Kafka does not allow.
+
+Why: names are made of letters, digits, `.`, `_` and `-`, and are neither `.` nor `..`. The flow would stop at the first
+topic that it wants to create.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        naming: {policy: template, template: "{topic}@{source}"}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        naming: {policy: template, template: "{topic}.from.{source}"}
+
+Source: apache/kafka Topic.java, LEGAL_CHARS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem, Span
+from topology.model import Flow, Topology
+from topology.quoting import shown
+from topology.regex import ALPHABET
+from topology.rule import Context, Rule
+from topology.rules.nam.places import ids, naming_of, said_at
+
+NOT_NAMES = (".", "..")
+HELP = "letters, digits, `.`, `_` and `-` are allowed; a name is neither `.` nor `..`"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    if context.topology is not None:
+        yield from _templates(context.topology)
+        yield from _maps(context.topology)
+        yield from _selectors(context.topology)
+
+
+def _templates(topology: Topology) -> Iterator[Problem]:
+    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "template")):
+        around = value.data
+        for word in ("{topic}", "{source}", "{target}"):
+            around = around.replace(word, "")
+        illegal = sorted(set(around) - set(ALPHABET))
+        if illegal:
+            which = ", ".join("a space" if char == " " else f"`{shown(char)}`" for char in illegal)
+            what = f"the template `{shown(value.data)}` puts {which} into topic names"
+            yield _problem(what, value.span, flows, "naming.template")
+
+
+def _maps(topology: Topology) -> Iterator[Problem]:
+    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
+        for name, to in sorted(value.fields.items()):
+            if to.data in NOT_NAMES:
+                what = f"`{shown(name)}` is mapped to `{to.data}`, which is no topic's name"
+                yield _problem(what, to.span, flows, "naming.map")
+
+
+def _selectors(topology: Topology) -> Iterator[Problem]:
+    for value, flows in said_at(topology.flows, lambda flow: flow.settings.list("topics", "include")):
+        if value.data.kind == "literal" and value.data.text in NOT_NAMES:
+            what = f"no topic can be called `{value.data.text}`"
+            yield _problem(what, value.span, flows, "topics.include")
+
+
+def _problem(what: str, span: Span, flows: list[Flow], below: str) -> Problem:
+    return Problem("NAM302", what, (Label(span),), path=f"{flows[0].path}.{below}", ids=ids(flows), help=HELP)
+
+
+RULE = Rule("NAM302", "illegal-characters", "error", __doc__, check)

@@ -1,0 +1,56 @@
+"""NAM307 regex-catches-everything: a flow takes every topic (`*`, `.*`, `.+`) and excludes none.
+
+Why: other teams' topics, tests and what some tool keeps for itself come along, and whatever is created tomorrow joins
+by itself. Internal topics that Watershed knows stay out, others do not.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{regex: ".*"}]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "orders.*"}, {glob: "payments.*"}]}
+
+Source: apache/kafka DefaultTopicFilter.java: `.*` is MirrorMaker 2's default
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.model import Value
+from topology.rule import Context, Rule
+from topology.rules.nam.places import ids, said_at
+
+# names that have nothing in common; what matches them all was not meant to choose
+PROBES = ("zq", "Q7", "0x", "_a-B", "-.9", "j5.W_k-3", "v" * 100)
+
+
+def check(context: Context) -> Iterator[Problem]:
+    flows = context.topology.flows if context.topology is not None else ()
+    open_ended = (flow for flow in flows if not flow.plan.topics.exclude)
+    for value, using in said_at(open_ended, lambda flow: flow.settings.list("topics", "include")):
+        if _takes_everything(value):
+            yield Problem(
+                "NAM307",
+                f"`{value.data.text}` takes every topic of {using[0].source}"
+                + (f" and {len(using) - 1} more" if len(using) > 1 else ""),
+                (Label(value.span),),
+                path=f"{using[0].path}.topics.include",
+                ids=ids(using),
+                help="select what should travel, or say in `exclude` what should not",
+            )
+
+
+def _takes_everything(value: Value) -> bool:
+    return value.data.kind != "literal" and all(value.data.matches(name) for name in PROBES)
+
+
+RULE = Rule("NAM307", "regex-catches-everything", "warning", __doc__, check)

@@ -1,0 +1,81 @@
+"""NAM308 heartbeat-suffix: a flow takes a topic whose name ends in `heartbeats`.
+
+Why: `heartbeats` and `<alias>.heartbeats` are MirrorMaker 2's own signs of life and say nothing about other flows.
+MirrorMaker 2 also renames every other topic that ends so, even with its identity policy, and copies of copies pile up
+where it runs beside. Watershed copies such a topic like any other; where nothing of MirrorMaker 2 is known to be there
+this is only told.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, heartbeats]}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: apache/kafka IdentityReplicationPolicy.java, looksLikeHeartbeat; strimzi/strimzi-kafka-operator#12218
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem, Severity, Span
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import some
+
+SUFFIX = "heartbeats"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    beside: dict[str, bool] = {}
+    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        names = [topic.name for topic in topics if topic.name is not None and topic.name.endswith(SUFFIX)]
+        own = [name for name in names if name == SUFFIX or name.endswith(f".{SUFFIX}")]
+        if own:
+            help_ = "exclude them: `topology status` shows lag"
+            yield _problem(flow, own, "MirrorMaker 2's own signs of life", help_, "warning")
+        others = [name for name in names if name not in own]
+        if others:
+            for alias in {flow.source, flow.target} - beside.keys():
+                beside[alias] = _mirror_maker(context, alias)
+            known = beside[flow.source] or beside[flow.target]
+            what = f"a name that MirrorMaker 2{', which runs here,' if known else ''} renames"
+            help_ = "exclude them from MirrorMaker 2 before it and this flow run together"
+            yield _problem(flow, others, what, help_, "warning" if known else "info")
+
+
+def _problem(flow: Flow, names: list[str], what: str, help_: str, severity: Severity) -> Problem:
+    return Problem(
+        "NAM308",
+        f"flow {flow.id} copies {some(names)}: {what}",
+        (Label(_where(flow, names[0]), "selected here"),),
+        path=f"{flow.path}.topics.include",
+        ids=(flow.id, *names[:1]),
+        help=help_,
+        severity=severity,
+    )
+
+
+def _where(flow: Flow, name: str) -> Span:
+    values = flow.settings.list("topics", "include")
+    return next((each.span for each in values if each.data.text == name), flow.settings.where("topics", "include"))
+
+
+def _mirror_maker(context: Context, alias: str) -> bool:
+    """Whether a scan saw topics that MirrorMaker 2 keeps for itself."""
+    cluster = context.inventory.cluster(alias) if context.inventory is not None else None
+    return any(
+        name == SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
+        for name in (cluster.topics if cluster is not None else ())
+    )
+
+
+RULE = Rule("NAM308", "heartbeat-suffix", "warning", __doc__, check)

@@ -1,0 +1,93 @@
+"""OPS902 flow-id-collision: one flow id stands for two routes, or a live flow of this id belongs to another topology.
+
+Why: workers, ledger, proofs and Airflow know a flow by its id alone. `a-to-b-to-c` may go from `a` to `b-to-c` or from
+`a-to-b` to `c`; where both exist one silently replaces the other. Two topologies with one id on one target overwrite
+each other's orders in turn.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b-to-c: {bootstrap: [k1.b.example.internal:9093]}
+      a-to-b: {bootstrap: [k1.ab.example.internal:9093]}
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    flows:
+      - source: a
+        target: b-to-c
+        topics: {include: [orders]}
+      - source: a-to-b
+        target: b-to-c
+        topics: {include: [stock]}
+      - source: b-to-c
+        target: c
+        topics: {include: [invoices]}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      bc: {bootstrap: [k1.b.example.internal:9093]}
+      ab: {bootstrap: [k1.ab.example.internal:9093]}
+      c: {bootstrap: [k1.c.example.internal:9093]}
+    flows:
+      - source: a
+        target: bc
+        topics: {include: [orders]}
+      - source: ab
+        target: bc
+        topics: {include: [stock]}
+      - source: bc
+        target: c
+        topics: {include: [invoices]}
+
+Source: own; MirrorMaker 2 processes that share one configuration topic (apache/kafka docs/ops.html, Preventing
+Configuration Conflicts)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow, Topology, Value
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+
+BETWEEN = "-to-"
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    for flow in topology.flows if topology is not None else ():
+        if topology is not None:
+            for source, target in _other_routes(topology, flow):
+                yield _ambiguous(topology, flow, source, target)
+
+
+def _other_routes(topology: Topology, flow: Flow) -> Iterator[tuple[str, str]]:
+    """Other pairs of declared clusters whose flow would have this very id."""
+    at = flow.id.find(BETWEEN)
+    while at >= 0:
+        source, target = flow.id[:at], flow.id[at + len(BETWEEN) :]
+        if (source, target) != (flow.source, flow.target) and {source, target} <= topology.clusters.keys():
+            yield source, target
+        at = flow.id.find(BETWEEN, at + 1)
+
+
+def _ambiguous(topology: Topology, flow: Flow, source: str, target: str) -> Problem:
+    keys = [(cluster.key, f"`{alias}`") for alias in (source, target) if (cluster := _declared(topology, alias))]
+    return Problem(
+        "OPS902",
+        f"the id {flow.id} of {flow.source} -> {flow.target} is also that of {source} -> {target}",
+        labels((flow.declared, f"{flow.source} -> {flow.target}"), *keys),
+        path=flow.path,
+        ids=(flow.id,),
+        help=f"rename an alias so that none holds `{BETWEEN}`, or give this flow a `suffix`",
+    )
+
+
+def _declared(topology: Topology, alias: str) -> Value | None:
+    return topology.root.at("clusters", alias)
+
+
+RULE = Rule("OPS902", "flow-id-collision", "error", __doc__, check)

@@ -1,0 +1,87 @@
+"""OPS903 pool-oversubscribed: the running flows into a cluster ask for more workers than can run there.
+
+Why: the workers of a target share its flows, so with fewer of them every flow gets less than its file says, and the
+one with the most partitions falls behind first. Paused flows count when they start: a failback then has to share.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      lake: {bootstrap: [k1.lake.example.internal:9093], limits: {workers: 6}}
+    defaults:
+      naming: {policy: prefix}
+      workers: {count: 4}
+    flows:
+      - source: a
+        target: lake
+        topics: {include: [orders]}
+      - source: b
+        target: lake
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      lake: {bootstrap: [k1.lake.example.internal:9093], limits: {workers: 8}}
+    defaults:
+      naming: {policy: prefix}
+      workers: {count: 4}
+    flows:
+      - source: a
+        target: lake
+        topics: {include: [orders]}
+      - source: b
+        target: lake
+        topics: {include: [orders]}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural
+
+SHOWN = 3
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    into: dict[str, list[Flow]] = {}
+    for flow in topology.flows:
+        if flow.plan.state == "running":
+            into.setdefault(flow.target, []).append(flow)
+    for alias, flows in sorted(into.items()):
+        slots = topology.root.get("clusters", alias, "limits", "workers")
+        asked = sum(flow.plan.workers for flow in flows)
+        if slots is not None and asked > slots:
+            yield _problem(topology, alias, slots, asked, flows)
+
+
+def _problem(topology: Topology, alias: str, slots: int, asked: int, flows: list[Flow]) -> Problem:
+    most = sorted(flows, key=lambda flow: (-flow.plan.workers, flow.id))
+    counts = ", ".join(f"{flow.id} {flow.plan.workers}" for flow in most[:SHOWN]) + (", …" if most[SHOWN:] else "")
+    return Problem(
+        "OPS903",
+        f"running flows ask for {plural(asked, 'worker')} into {alias}, and {slots} can run there",
+        labels(
+            (topology.root.where("clusters", alias, "limits", "workers"), plural(slots, "worker")),
+            *((flow.settings.where("workers", "count"), f"{flow.id} asks here") for flow in most[:SHOWN]),
+        ),
+        path=f"clusters.{alias}.limits.workers",
+        ids=(alias,),
+        help=f"lower `workers.count`, pause a flow, or give {alias} room for {plural(asked, 'worker')}",
+        notes=(f"asked for: {counts}",),
+    )
+
+
+RULE = Rule("OPS903", "pool-oversubscribed", "warning", __doc__, check)

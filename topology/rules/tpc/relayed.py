@@ -1,0 +1,75 @@
+"""What a flow brings to a cluster and other flows take on from there, with the retention that it got on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from topology.facts import UNKNOWN, FlowTopic, TopicFacts
+from topology.model import Flow
+from topology.plan import Naming, TopicSelection
+from topology.rule import Context
+from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.writers import at_target
+from topology.symbols import Symbol, carried
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """A topic of a later hop. `topic.source` holds the retention that the flow `by` takes over from further up."""
+
+    topic: FlowTopic
+    by: Flow
+
+
+def relayed(context: Context) -> dict[str, list[Relayed]]:
+    """By the id of the later flow. Only where nothing is known of the topic at the cluster between the two."""
+    leaving = _leaving(context)
+    found: dict[str, list[Relayed]] = {}
+    sides: dict[str, Arrival] = {}
+    seen: set[tuple[str, str]] = set()
+    todo: deque[tuple[FlowTopic, Symbol]] = deque()
+    for flow, topics in context.facts.by_flow:
+        if flow.target in leaving:
+            todo += [(topic, at_target(topic)) for topic in topics if topic.source.retention_ms is not None]
+    while todo:
+        topic, symbol = todo.popleft()
+        flow = topic.flow
+        if flow.id not in sides:
+            sides[flow.id] = Arrival(context, flow)
+        facts = _taken_over(sides[flow.id], topic)
+        if facts is None:
+            continue
+        for laters in leaving.get(flow.target, ()):
+            for moved in carried(laters[0].plan, symbol):
+                for later in laters:
+                    if later.target == flow.source or (later.id, str(symbol)) in seen:
+                        continue
+                    target = UNKNOWN if moved.now is None else context.facts.topic(later.target, moved.now)
+                    hop = FlowTopic(later, str(symbol), symbol.now, str(moved), facts, target)
+                    found.setdefault(later.id, []).append(Relayed(hop, flow))
+                    todo.append((hop, moved))
+                seen |= {(later.id, str(symbol)) for later in laters if later.target != flow.source}
+    return found
+
+
+def _leaving(context: Context) -> dict[str, list[list[Flow]]]:
+    """By source that no scan saw: the flows that take on what others brought, together where they take the same (a
+    hub's flows to its spokes)."""
+    scanned = context.inventory.clusters if context.inventory is not None else {}
+    alike: dict[tuple[str, TopicSelection, Naming], list[Flow]] = {}
+    for flow, _ in context.facts.by_flow:
+        if flow.source not in scanned and flow.plan.forward == "all":
+            alike.setdefault((flow.source, flow.plan.topics, flow.plan.naming), []).append(flow)
+    leaving: dict[str, list[list[Flow]]] = {}
+    for (source, _, _), flows in alike.items():
+        leaving.setdefault(source, []).append(flows)
+    return leaving
+
+
+def _taken_over(side: Arrival, topic: FlowTopic) -> TopicFacts | None:
+    """Retention and cleanup that the target gets from the source; None where the target's own are known."""
+    retention = side.fact(topic, "retention_ms")
+    if topic.target.retention_ms is not None or retention is None:
+        return None
+    return TopicFacts(retention_ms=retention, cleanup=side.fact(topic, "cleanup"), span=topic.source.span)

@@ -1,0 +1,206 @@
+"""CLU rules at their borders; what is plain stands in their manuals."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+
+
+def said(code: str, text: str) -> list[str]:
+    """`severity: message` of what one rule says; a scan in the example is a live one."""
+    result = lint_loaded(load_text(complete(text)), inventory_of(text, live=True))
+    return [f"{finding.severity}: {finding.message}" for finding in result.findings if finding.rule == code]
+
+
+def clusters(**each: str) -> str:
+    """alias → what stands in its braces; `_` in an alias is `-`."""
+    lines = (f"  {alias.replace('_', '-')}: {{{body}}}" for alias, body in each.items())
+    return "clusters:\n" + "\n".join(lines) + "\n"
+
+
+def at(host: str, more: str = "") -> str:
+    return f"bootstrap: ['{host}']{', ' + more if more else ''}"
+
+
+def flow(source: str, target: str, more: str = "topics: {include: [orders]}") -> str:
+    return f"flows: [{{source: {source}, target: {target}, {more}}}]\n"
+
+
+SCAN = "--- # topology scan\n"
+
+CASES = [
+    # CLU102
+    ("hosts know no case", "CLU102", clusters(a=at("K1.x:9092"), b=at("k1.X.:9092")), ["`a` and `b` are one cluster"]),
+    ("another port of a host", "CLU102", clusters(a=at("k1.x:9092"), b=at("k1.x:9093")), []),
+    ("ports of this machine", "CLU102", clusters(a=at("127.0.0.1:9092"), b=at("localhost:9093")), []),
+    ("one port of this machine", "CLU102", clusters(a=at("[::1]:9092"), b=at("localhost:9092")), ["`localhost:9092`"]),
+    (
+        "one id, told once though the address is shared too",
+        "CLU102",
+        clusters(a=at("k:1", "cluster_id: same"), b=at("k:1", "cluster_id: same")),
+        ["share the cluster id `same`"],
+    ),
+    (
+        "three aliases",
+        "CLU102",
+        clusters(a=at("k:1"), b=at("k:1"), c=at("k:1")),
+        ["`a`, `b` and `c` are one cluster: they share the address `k:1`"],
+    ),
+    (
+        "a scan found one id behind two addresses",
+        "CLU102",
+        clusters(a=at("k:1"), b=at("l:1")) + SCAN + "{a: {cluster_id: X}, b: {cluster_id: X}}",
+        ["the cluster id `X`"],
+    ),
+    (
+        "a scan found two clusters behind one address",
+        "CLU102",
+        clusters(a=at("k:1"), b=at("k:1")) + SCAN + "{a: {cluster_id: X}, b: {cluster_id: Y}}",
+        [],
+    ),
+    # CLU103
+    ("numbers and noise", "CLU103", clusters(remote_cluster2=at("k:1")), ["warning: alias `remote-cluster2`"]),
+    ("a place in it", "CLU103", clusters(dr_london=at("k:1"), hub=at("l:1")), []),
+    (
+        "the pattern names the role",
+        "CLU103",
+        clusters(primary=at("k:1"), dublin=at("l:1"))
+        + "pattern: {active_standby: {active: primary, standby: dublin, topics: {include: [t]}}}",
+        ["info: alias `primary`"],
+    ),
+    (
+        "the pattern gives it the other role",
+        "CLU103",
+        clusters(primary=at("k:1"), dublin=at("l:1"))
+        + "pattern: {active_standby: {active: dublin, standby: primary, topics: {include: [t]}}}",
+        ["warning: alias `primary`"],
+    ),
+    # CLU105
+    ("not pinned", "CLU105", clusters(a=at("k:1")) + SCAN + "{a: {cluster_id: X}}", []),
+    ("not scanned", "CLU105", clusters(a=at("k:1", "cluster_id: X")) + SCAN + "{b: {cluster_id: Y}}", []),
+    # CLU106
+    (
+        "a copy that really comes from there",
+        "CLU106",
+        "defaults: {naming: {policy: prefix}}\nflows:\n"
+        "  - {source: a, target: b, topics: {include: [orders]}}\n"
+        "  - {source: b, target: c, topics: {include: [{glob: 'a.*'}, a.orders]}}\n",
+        [],
+    ),
+    (
+        "a pattern that begins with an alias",
+        "CLU106",
+        "defaults: {naming: {policy: prefix}}\nflows:\n"
+        "  - {source: a, target: b, topics: {include: [orders]}}\n"
+        "  - {source: d, target: b, topics: {include: [{regex: 'c\\.[a-z]+'}]}}\n",
+        ["error: `c.` of d looks like a copy from cluster `c`"],
+    ),
+    (
+        "only a scan knows the names",
+        "CLU106",
+        flow("a", "b", "topics: {include: [{glob: '*.x'}]}, naming: {policy: prefix}")
+        + SCAN
+        + "{a: {topics: {c.x: {}, e.x: {}}}}",
+        ["`c.x` of a looks like a copy from cluster `c`"],
+    ),
+    ("identity reads nothing out of names", "CLU106", flow("a", "b", "topics: {include: [c.orders]}"), []),
+    # CLU108
+    ("no flow yet", "CLU108", clusters(a=at("k:1")), []),
+    (
+        "used by a flow that selects nothing",
+        "CLU108",
+        clusters(a=at("k:1"), b=at("l:1"), e=at("m:1")) + "flows: [{source: a, target: b}]\n",
+        ["no flow uses cluster `e`"],
+    ),
+    # CLU109
+    ("one broker", "CLU109", clusters(a=at("k:1", "facts: {brokers: 1}")), []),
+    ("one broker in the scan", "CLU109", clusters(a=at("k:1", "facts: {brokers: 3}")) + SCAN + "{a: {brokers: 1}}", []),
+    ("three brokers", "CLU109", clusters(a=at("k:1", "facts: {brokers: 3}")), ["info: cluster `a`"]),
+    # CLU110: 38 + 4 + 38 is 80
+    ("80 characters", "CLU110", clusters(**{"a" * 38: at("k:1"), "b" * 38: at("l:1")}) + flow("a" * 38, "b" * 38), []),
+    (
+        "81 characters",
+        "CLU110",
+        clusters(**{"a" * 38: at("k:1"), "b" * 39: at("l:1")}) + flow("a" * 38, "b" * 39),
+        ["has 81 characters"],
+    ),
+    # CLU111
+    (
+        "some may be lost",
+        "CLU111",
+        clusters(a=at("k:1", "region: r"), b=at("l:1", "region: r"))
+        + flow("a", "b", "topics: {include: [t]}, slo: {rpo: 1s}"),
+        [],
+    ),
+    (
+        "regions unknown",
+        "CLU111",
+        flow("a", "b", "topics: {include: [t]}, slo: {rpo: 0s}"),
+        [],
+    ),
+    (
+        "one stretch cluster twice",
+        "CLU111",
+        clusters(a=at("k:1", "regions: [fra, ams]"), b=at("l:1", "regions: [ams, fra]")) + flow("a", "b"),
+        ["both stretched over ams, fra"],
+    ),
+    (
+        "out of a stretch cluster",
+        "CLU111",
+        clusters(a=at("k:1", "regions: [fra, ams]"), b=at("l:1", "region: fra")) + flow("a", "b"),
+        [],
+    ),
+    # CLU112
+    (
+        "the releases that it takes",
+        "CLU112",
+        clusters(a=at("k:1", 'facts: {kafka: "3.1"}'), b=at("l:1", 'facts: {kafka: "4.1.0"}')) + flow("a", "b"),
+        [],
+    ),
+    (
+        "3.10 would be newer than 3.9, and 4.0 is not enough to be written to",
+        "CLU112",
+        clusters(a=at("k:1", 'facts: {kafka: "3.10"}'), b=at("l:1", 'facts: {kafka: "4.0"}')) + flow("a", "b"),
+        ["`b` runs Kafka 4.0; as the target of `a-to-b` it needs 4.1"],
+    ),
+    (
+        "unknown and unreadable",
+        "CLU112",
+        clusters(a=at("k:1", "facts: {kafka: trunk}"), b=at("l:1")) + flow("a", "b"),
+        [],
+    ),
+    (
+        "a scan overrides what is declared",
+        "CLU112",
+        clusters(a=at("k:1", 'facts: {kafka: "2.8"}'), b=at("l:1"))
+        + flow("a", "b")
+        + SCAN
+        + '{a: {kafka: "4.3"}, b: {kafka: "3.9"}}',
+        ["`b` runs Kafka 3.9"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_case(code: str, text: str, expected: list[str]) -> None:
+    found = said(code, text)
+    assert len(found) == len(expected), found
+    for message, fragment in zip(found, expected, strict=True):
+        assert fragment in message
+
+
+def test_an_old_release_says_everything_that_it_lacks() -> None:
+    text = clusters(a=at("k:1"), b=at("l:1", 'facts: {kafka: "0.10"}')) + flow(
+        "a", "b", "topics: {include: [t]}, provenance: {header: hops}, sync: {configs: {mode: continuous}}"
+    )
+    [finding] = [each for each in lint_loaded(load_text(complete(text))).findings if each.rule == "CLU112"]
+    assert [note.rpartition(" ")[2] for note in finding.notes] == ["4.1", "2.3", "0.11"]
+    assert finding.confidence == "likely"
+
+
+def test_unpinned_is_only_told_until_the_profile_is_strict() -> None:
+    assert said("CLU104", clusters(a=at("k:1"))) == ["info: cluster `a` pins no `cluster_id`"]
+    assert said("CLU104", clusters(a=at("k:1", "cluster_id: X"))) == []

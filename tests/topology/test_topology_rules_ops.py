@@ -1,0 +1,151 @@
+"""OPS rules at their borders; what is plain stands in their manuals."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.configuration import Configuration
+from topology.finding import Finding
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+
+SCAN = "--- # topology scan\n"
+
+
+def found(code: str, text: str, configuration: Configuration | None = None) -> list[Finding]:
+    result = lint_loaded(load_text(complete(text)), inventory_of(text, live=True), configuration or Configuration())
+    return [finding for finding in result.findings if finding.rule == code]
+
+
+def verified(every: str, more: str = "") -> str:
+    return f"flows: [{{source: a, target: b, topics: {{include: [t]}}, verify: {{every: {every}{more}}}}}]\n"
+
+
+def pool(slots: str, *flows: str) -> str:
+    head = f"clusters:\n  a: {{bootstrap: ['k:1']}}\n  b: {{bootstrap: ['l:1']{slots}}}\nflows:\n"
+    return head + "".join(
+        f"  - {{source: a, target: b, topics: {{include: [t{n}]}}, {each}}}\n" for n, each in enumerate(flows)
+    )
+
+
+def declared(facts: str, scan: str) -> str:
+    return f"clusters:\n  a: {{bootstrap: ['k:1'], {facts}}}\n" + SCAN + f"a: {{{scan}}}\n"
+
+
+TOPIC = "topics: {orders: {partitions: 6, configs: {retention.ms: '-1', cleanup.policy: 'delete,compact'}}}"
+
+CASES = [
+    ("somebody owns it", "OPS901", "metadata: {name: x, owner: me}\n", []),
+    # OPS902
+    (
+        "one way to read the id",
+        "OPS902",
+        "clusters: {a: {bootstrap: ['k:1']}, b-to-c: {bootstrap: ['l:1']}, c: {bootstrap: ['m:1']}}\n"
+        "flows: [{source: a, target: b-to-c, topics: {include: [t]}}]\n",
+        [],
+    ),
+    (
+        "a mesh loses one of two flows",
+        "OPS902",
+        "clusters: {a: {bootstrap: ['k:1']}, b-to-c: {bootstrap: ['l:1']}, a-to-b: {bootstrap: ['m:1']}, "
+        "c: {bootstrap: ['n:1']}}\n"
+        "pattern: {active_active: {via: direct, members: [a, b-to-c, a-to-b, c], topics: {include: [t]}, "
+        "naming: {policy: prefix}}}\n",
+        ["error: the id a-to-b-to-c of "],
+    ),
+    (
+        "a suffix that reads like a target",
+        "OPS902",
+        "clusters: {a: {bootstrap: ['k:1']}, b: {bootstrap: ['l:1']}, b-to-c: {bootstrap: ['m:1']}}\n"
+        "flows: [{source: a, target: b, suffix: to-c, topics: {include: [t]}}]\n",
+        ["error: the id a-to-b-to-c of a -> b is also that of a -> b-to-c"],
+    ),
+    # OPS903
+    ("as many as there are", "OPS903", pool(", limits: {workers: 4}", "workers: {count: 4}"), []),
+    (
+        "one too many",
+        "OPS903",
+        pool(", limits: {workers: 4}", "workers: {count: 5}"),
+        ["ask for 5 workers into b, and 4"],
+    ),
+    ("one each, by default", "OPS903", pool(", limits: {workers: 1}", "suffix: one", "suffix: two"), ["2 workers"]),
+    ("a paused flow", "OPS903", pool(", limits: {workers: 1}", "suffix: one", "suffix: two, state: paused"), []),
+    ("no limit", "OPS903", pool("", "workers: {count: 900}"), []),
+    # OPS904
+    ("as long as a session starts", "OPS904", verified("30s"), []),
+    ("a second less", "OPS904", verified("29s"), ["1 flow shall be proven every 29s, and a proof takes 30s or more"]),
+    (
+        "both sides of 30 GiB are read",
+        "OPS904",
+        verified("10m") + SCAN + f"a: {{topics: {{t: {{size_bytes: {30 * 2**30}}}}}}}",
+        ["every 10m, and a proof takes 11m or more"],
+    ),
+    (
+        "metadata only",
+        "OPS904",
+        verified("10m", ", level: L0") + SCAN + f"a: {{topics: {{t: {{size_bytes: {30 * 2**30}}}}}}}",
+        [],
+    ),
+    ("sizes unknown", "OPS904", verified("1m") + SCAN + "a: {topics: {t: {}}}", []),
+    # OPS906
+    ("the same", "OPS906", declared("facts: {brokers: 1}", "brokers: 1"), []),
+    ("one release said in two ways", "OPS906", declared('facts: {kafka: "4.1.0"}', 'kafka: "4.1"'), []),
+    ("another release", "OPS906", declared('facts: {kafka: "4.1"}', 'kafka: "4.10"'), ["kafka is 4.10, declared 4.1"]),
+    ("what a scan cannot see", "OPS906", declared("facts: {racks: 3, max_message: 1MiB}", "brokers: 2"), []),
+    (
+        "two things of a cluster are one finding",
+        "OPS906",
+        declared("facts: {brokers: 2, racks: 3}", "brokers: 4, racks: 2"),
+        ["brokers is 4, declared 2 (1 more)"],
+    ),
+    (
+        "nothing was declared",
+        "OPS906",
+        declared("owner: me", TOPIC),
+        [],
+    ),
+    (
+        "a topic's facts",
+        "OPS906",
+        declared("topics: [{match: orders, partitions: 6, retention: 7d, cleanup: compact_delete}]", TOPIC),
+        ["retention of `orders` is forever, declared 7d"],
+    ),
+    (
+        "the first entry that matches counts",
+        "OPS906",
+        declared("topics: [{match: {glob: 'o*'}, partitions: 6}, {match: orders, partitions: 9}]", TOPIC),
+        [],
+    ),
+    (
+        "a limit that is exceeded",
+        "OPS906",
+        declared("limits: {partitions: 5}", TOPIC),
+        ["limits.partitions is 5, and 6 are there already"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_case(code: str, text: str, expected: list[str]) -> None:
+    said = [f"{finding.severity}: {finding.message}" for finding in found(code, text)]
+    assert len(said) == len(expected), said
+    for message, fragment in zip(said, expected, strict=True):
+        assert fragment in message
+
+
+def test_no_owner_is_a_warning_where_the_profile_is_strict() -> None:
+    assert [each.severity for each in found("OPS901", "metadata: {name: x}\n")] == ["info"]
+    strict = Configuration(profile="strict")
+    assert [each.severity for each in found("OPS901", "metadata: {name: x}\n", strict)] == ["warning"]
+
+
+def test_how_long_a_proof_takes_is_an_option() -> None:
+    quick = Configuration(options={"verify_start": 5_000})
+    assert found("OPS904", verified("10s"), quick) == []
+    slow = Configuration(options={"verify_rate": 2**20})
+    text = verified("10m") + SCAN + f"a: {{topics: {{t: {{size_bytes: {2**30}}}}}}}"
+    assert found("OPS904", text) == []
+    assert [each.notes for each in found("OPS904", text, slow)] == [
+        ("30s for a Spark session + 2 × 1GiB at 1MiB/s; options `verify_start` and `verify_rate`",)
+    ]

@@ -32,7 +32,7 @@ class Document:
 
     @cached_property
     def _parsed(self) -> tuple[Node | None, list[Problem]]:
-        return parse(self.text, self.file)
+        return parse(spaced(self.text), self.file)
 
     @property
     def tree(self) -> Node | None:
@@ -50,6 +50,11 @@ class Document:
         for name in keys:
             node = child(node, name)
         return node.text if node is not None and node.kind == "scalar" else None
+
+
+def spaced(text: str) -> str:
+    """JSON may be indented with tabs, which a YAML reader refuses; columns stay."""
+    return text.replace("\t", " ") if text.lstrip()[:1] in ("{", "[") else text
 
 
 def child(node: Node | None, name: str) -> Node | None:

@@ -1,0 +1,393 @@
+"""Confluent Replicator's connectors as they are given to Connect: `{"name": …, "config": {…}}`, bare configurations,
+arrays, answers of Connect's REST API, Kubernetes resources with `spec.config`, properties of a standalone worker.
+
+Source: Confluent's "Replicator Configuration Reference"; research/linking-and-kcp.md, section 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import PurePath
+from typing import Any
+
+from topology.errors import BadSelector, UnreadableTopology
+from topology.finding import Label, Span
+from topology.interop import replicator_keys, topiclist
+from topology.interop.addresses import bootstrap_of
+from topology.interop.formats import Document, child
+from topology.interop.imported import Imported, ImportedCluster, ImportedFlow
+from topology.interop.properties import read_properties
+from topology.interop.said import Notes, Said, true
+from topology.interop.security import literal_secrets, security_of
+from topology.interop.tree import documents_of, scalar, settings_of
+from topology.interop.write import alias_of
+from topology.nodes import Node
+from topology.quantities import duration_text
+from topology.selectors import Selector, is_internal
+
+_CLASS = re.compile(r"(?:io\.confluent\.connect\.replicator\.)?Replicator(?:Source)?Connector")
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC = "${topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """`config` by key, as it stands; `where` the line of its class."""
+
+    name: str
+    config: dict[str, Said]
+    where: Span
+    running: bool = True
+    source: str = ""
+    target: str = ""
+
+    @property
+    def format(self) -> str:
+        said = self.config.get("topic.rename.format")
+        return said.text.strip() if said is not None and said.text.strip() else TOPIC
+
+
+def recognises(document: Document) -> bool:
+    return "ReplicatorSourceConnector" in document.text and any(True for _ in _connectors(document, Notes()))
+
+
+def read(documents: tuple[Document, ...]) -> Imported:
+    """Raises UnreadableTopology when the files hold no connector of Replicator."""
+    notes = Notes()
+    found = [each for document in documents for each in _connectors(document, notes)]
+    if not found:
+        raise UnreadableTopology(f"{documents[0].file}: no connector of Replicator (`connector.class`)")
+    for each in found:
+        literal_secrets(list(each.config.values()), notes)
+        replicator_keys.judge(each.config, notes)
+    connectors = _named(found, notes)
+    clusters = _clusters(connectors, notes)
+    flows = _flows(connectors, notes)
+    _check(connectors, notes)
+    first = documents[0]
+    return Imported(
+        format="replicator",
+        name=alias_of(connectors[0].name if len(connectors) == 1 else PurePath(first.file).stem),
+        file=first.file,
+        text=first.text,
+        clusters=clusters,
+        flows=flows,
+        not_carried=notes.not_carried,
+        problems=notes.problems,
+    )
+
+
+def _connectors(document: Document, notes: Notes) -> Iterator[Connector]:
+    if document.text.lstrip()[:1] not in ("{", "[") and document.said("kind") is None:
+        said = {each.name: each for each in read_properties(document.text, document.file, notes)}
+        if "connector.class" in said and _CLASS.fullmatch(said["connector.class"].text.strip()):
+            name = said["name"].text if "name" in said else PurePath(document.file).stem
+            yield Connector(name, said, said["connector.class"].key)
+        return
+    todo = list(documents_of(document, notes))
+    while todo:
+        here = todo.pop(0)
+        connector = _connector(here, document, notes) if here.kind == "map" else None
+        if connector is not None:
+            yield connector
+        else:
+            todo = [*here.items, *(value for _, value in here.entries if value.kind != "scalar"), *todo]
+
+
+def _connector(node: Node, document: Document, notes: Notes) -> Connector | None:
+    """A mapping that holds a configuration itself, in `config`, or in `spec` with `class`."""
+    spec = child(node, "spec")
+    inner = child(spec if spec is not None else node, "config") or child(spec, "configs")
+    settings = inner if inner is not None and inner.kind == "map" else node
+    named = scalar(spec, "class") or scalar(settings, "connector.class")
+    if named is None or _CLASS.fullmatch(named.text.strip()) is None:
+        return None
+    config = settings_of(settings, "", notes)
+    for key, path in (("tasks.max", "tasksMax"), ("tasks.max", "taskMax")):
+        if (tasks := scalar(spec, path)) is not None:
+            config[key] = tasks
+    state = scalar(spec, "state") or scalar(node, "initial_state") or scalar(node, "target_state")
+    running = state is None or state.text.lower() not in ("paused", "stopped")
+    said = scalar(node, "name") or scalar(child(node, "metadata"), "name") or config.get("name")
+    return Connector(said.text if said is not None else PurePath(document.file).stem, config, named.key, running)
+
+
+def _named(found: list[Connector], notes: Notes) -> list[Connector]:
+    """The same addresses are the same cluster; its name is a placeholder, for no connector says one."""
+    by_address: dict[str, str] = {}
+    out = []
+    for each in found:
+        ends = []
+        for end, keys in (("source", _SOURCE), ("target", _TARGET)):
+            said = next((each.config[key] for key in keys if key in each.config), None)
+            fresh = f"{alias_of(each.name)}-{end}"
+            address = "" if said is None else ",".join(sorted(one.strip().lower() for one in said.text.split(",")))
+            alias = by_address.setdefault(address, fresh) if address else fresh
+            if alias == fresh:
+                why = "a connector does not name its clusters; rename it where it stands"
+                notes.leave(f"the {end} of `{each.name}`, called {alias}", why, said.key if said else each.where)
+            ends.append(alias)
+        out.append(Connector(each.name, each.config, each.where, each.running, *ends))
+    return out
+
+
+_SOURCE = ("src.kafka.bootstrap.servers",)
+_TARGET = ("dest.kafka.bootstrap.servers", "producer.override.bootstrap.servers")
+
+
+def _clusters(connectors: list[Connector], notes: Notes) -> tuple[ImportedCluster, ...]:
+    """The first connector that says how to connect to a cluster counts."""
+    client: dict[str, dict[str, Said]] = {}
+    for each in connectors:
+        for alias in (each.source, each.target):
+            client.setdefault(alias, {})
+        for key, said in sorted(each.config.items()):
+            if (found := replicator_keys.end(key)) is not None:
+                side, plain = found
+                client[each.source if side == "source" else each.target].setdefault(plain, said)
+    return tuple(
+        ImportedCluster(
+            alias,
+            bootstrap_of(alias, own.get("bootstrap.servers"), notes),
+            security=security_of(alias, own, notes),
+        )
+        for alias, own in sorted(client.items())
+    )
+
+
+def _flows(connectors: list[Connector], notes: Notes) -> tuple[ImportedFlow, ...]:
+    out: dict[str, ImportedFlow] = {}
+    for each in connectors:
+        if each.source == each.target:
+            message = f"`{each.name}` copies a cluster to itself"
+            notes.say("CLU107", message, each.where, "a flow needs two clusters; rename topics at their producers")
+            notes.leave(f"connector `{each.name}`", "source and destination are one cluster", each.where)
+            continue
+        plain = f"{each.source}-to-{each.target}" not in out
+        flow = _flow(each, None if plain else alias_of(each.name), notes)
+        if flow.id in out:
+            notes.say("GRF214", f"two connectors are called `{each.name}`", each.where, "keep one of them")
+            continue
+        out[flow.id] = flow
+    return tuple(out.values())
+
+
+def _flow(connector: Connector, suffix: str | None, notes: Notes) -> ImportedFlow:
+    include, exclude = _selection(connector, notes)
+    settings: dict[str, Any] = _naming(connector, include, notes)
+    if not connector.running:
+        settings["state"] = "paused"
+    if true(connector.config.get("provenance.header.enable"), False):
+        settings["provenance"] = {"guard": "producer_id"}
+        said = connector.config["provenance.header.enable"]
+        why = "loops are stopped by the producer id of a batch, without a header (`provenance.header` adds one)"
+        notes.leave(f"`{said.name}`", why, said.span)
+        _check_header(connector, notes)
+    settings |= _delivery(connector, notes) | _topic_settings(connector, notes)
+    settings["sync"] = {"configs": {"mode": _configs(connector, notes)}, "groups": _groups(connector, notes)}
+    workers: dict[str, Any] = {}
+    if (count := _number(connector, "tasks.max", 1, 1000, notes)) is not None:
+        workers["count"] = count
+    if (poll := _number(connector, "topic.poll.interval.ms", 0, 10**12, notes)) is not None:
+        workers["discovery"] = duration_text(max(1, poll))
+    settings |= {"workers": workers} if workers else {}
+    if any(each.kind == "literal" and is_internal(each.text) for each in include):
+        settings["topics"] = {"allow_internal": True}
+    return ImportedFlow(connector.source, connector.target, include, exclude, suffix, settings)
+
+
+def _selection(connector: Connector, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+    config = connector.config
+    listed, banned = _names(config.get("topic.whitelist"), notes), _names(config.get("topic.blacklist"), notes)
+    include, exclude = set(listed), set(banned)
+    if (said := config.get("topic.regex")) is not None and said.text.strip():
+        one, other = _regex(said, notes)
+        include |= {one} if one is not None else set()
+        exclude |= {other} if other is not None else set()
+    for each in sorted(set(listed) & set(banned)):
+        place = config["topic.whitelist"]
+        message = f"`{each.text}` is in `topic.blacklist`, too, which wins: it is not copied"
+        more = (Label(config["topic.blacklist"].span, "here"),)
+        notes.say("GRF216", message, place.span, "take it out of one of the lists", more=more)
+        include.discard(each)
+    for each in sorted(include):
+        if each.text in ("__consumer_offsets", "__transaction_state", "__consumer_timestamps"):
+            place = config["topic.whitelist"]
+            notes.say("TPC401", f"Replicator never copies `{each.text}`", place.span, "leave it out")
+            include.discard(each)
+        elif each.text == _schemas(config):
+            why = "schemas are carried over by `sync.schemas`, between the registries; the topic itself is not copied"
+            notes.leave(f"topic `{each.text}`", why, config["topic.whitelist"].span)
+            include.discard(each)
+    if not include:
+        message = f"`{connector.name}` selects no topic: neither `topic.whitelist` nor `topic.regex` names one"
+        if not any(key in config and config[key].text.strip() for key in ("topic.whitelist", "topic.regex")):
+            notes.say("SYN012", message, connector.where, "name topics in `topic.whitelist`")
+        why = "none that could be carried over; fill in `topics`"
+        notes.leave(f"topics of `{connector.name}`", why, connector.where)
+    return tuple(sorted(include)), tuple(sorted(exclude))
+
+
+def _names(said: Said | None, notes: Notes) -> list[Selector]:
+    out = []
+    for text in (each.strip() for each in (said.text.split(",") if said is not None else ())):
+        if _NAME.fullmatch(text):
+            out.append(Selector("literal", text))
+        elif text and said is not None:
+            why = "a reference to somewhere else" if "${" in text else "no topic's name; the lists take no patterns"
+            notes.leave(f"`{said.name}`: {text}", why, said.span)
+            if "${" not in text:
+                notes.say("NAM302", f"`{said.name}`: `{text}` is {why}", said.span, "patterns go to `topic.regex`")
+    return out
+
+
+def _regex(said: Said, notes: Notes) -> tuple[Selector | None, Selector | None]:
+    """The selector, and what a negative look-ahead excludes. Everything is one regex: a comma is a part of it."""
+    text = said.text.strip()
+    if "," in text:
+        selector = Selector("regex", text)
+        try:
+            selector.automaton()
+        except BadSelector as error:
+            notes.leave(f"`{said.name}`", str(error).partition(": ")[2] or str(error), said.span)
+            return None, None
+        return selector, None
+    [item] = topiclist.items(text)
+    if item.selector is None:
+        notes.leave(f"`{said.name}`: {text}", item.why, said.span)
+        return None, None
+    if item.selector == Selector("glob", "*"):
+        message = f"`{said.name}` takes every topic of the source, also those of other teams and tests"
+        notes.say("NAM307", message, said.span, "name what belongs together, as `team-a\\..*`")
+    elif item.trap:
+        what = "; imported as the exact name" if item.trap == "loose dots" else ""
+        message = f"`{said.name}`: a dot in `{text}` matches any character, not only a dot"
+        notes.say("NAM306", message, said.span, f"escape it: `\\.`{what}")
+    return item.selector, item.excluded
+
+
+def _naming(connector: Connector, include: tuple[Selector, ...], notes: Notes) -> dict[str, Any]:
+    text = connector.format
+    said = connector.config.get("topic.rename.format")
+    if text == TOPIC or said is None:
+        return {"naming": {"policy": "identity"}}
+    around = text.replace(TOPIC, "", 1)
+    if text.count(TOPIC) == 1 and re.fullmatch(r"[a-zA-Z0-9._-]+", around):
+        return {"naming": {"policy": "template", "template": text.replace(TOPIC, "{topic}")}}
+    if text.count(TOPIC) == 1 or "${" in text:
+        message = f"`{said.name}`: no topic can have such a name"
+        notes.say("NAM302", message, said.span, "letters, digits, `.`, `_`, `-`")
+        notes.leave(f"`{said.name}`", "it makes no legal names; the flow keeps the names", said.span)
+    elif len(include) == 1 and include[0].kind == "literal" and _NAME.fullmatch(text):
+        return {"naming": {"policy": "map", "map": {include[0].text: text}}}
+    elif not include:
+        notes.leave(f"`{said.name}`", "a name for no topic", said.span)
+    else:
+        message = f"`{said.name}` gives all topics one name, `{text}`"
+        notes.say("NAM304", message, said.span, f"put `{TOPIC}` into it, or copy one topic a connector")
+        notes.leave(f"`{said.name}`", "several topics would become one; the flow keeps the names", said.span)
+    return {"naming": {"policy": "identity"}}
+
+
+def _delivery(connector: Connector, notes: Notes) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, name, words in (
+        ("src.consumer.auto.offset.reset", "start", ("earliest", "latest")),
+        ("src.consumer.isolation.level", "isolation", ("read_committed", "read_uncommitted")),
+    ):
+        said = connector.config.get(key)
+        if said is not None and said.text.strip().lower() in words:
+            out[name] = said.text.strip().lower()
+        elif said is not None:
+            notes.leave(f"`{said.name}`", f"`delivery.{name}` is {' or '.join(words)}", said.span)
+    if out.get("start") == "latest" and "topic.regex" in connector.config:
+        place = connector.config["src.consumer.auto.offset.reset"]
+        message = "what is written to a new topic before it is found is never copied (`latest` with `topic.regex`)"
+        notes.say("TPC417", message, place.span, "start at `earliest`")
+    return {"delivery": out} if out else {}
+
+
+def _topic_settings(connector: Connector, notes: Notes) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    replicas = _number(connector, "dest.topic.replication.factor", 0, 32, notes)
+    if replicas:
+        out["replication_factor"] = replicas
+        if replicas < 3:
+            place = connector.config["dest.topic.replication.factor"]
+            message = f"topics are created at the target with {replicas} {'replica' if replicas == 1 else 'replicas'}"
+            notes.say("TPC405", message, place.span, "3 on a cluster of three or more brokers")
+    if not true(connector.config.get("topic.preserve.partitions"), True):
+        out["partitions"] = {"mode": "fixed", "mapping": "key"}
+    stamps = connector.config.get("topic.timestamp.type")
+    if stamps is not None and stamps.text.strip() == "LogAppendTime":
+        message = f"`{stamps.name}`: records get the time at which they were copied"
+        notes.say("TPC415", message, stamps.span, "use CreateTime")
+        notes.leave(f"`{stamps.name}`", "records keep their time; set it in `sync.configs.set`", stamps.span)
+    return out
+
+
+def _configs(connector: Connector, notes: Notes) -> str:
+    create = connector.config.get("topic.auto.create")
+    if true(connector.config.get("topic.config.sync"), True):
+        return "continuous"
+    if create is not None and not true(create, True):
+        notes.leave(f"`{create.name}`", "Watershed creates the topics that a flow needs", create.span)
+        return "never"
+    return "once"
+
+
+def _groups(connector: Connector, notes: Notes) -> dict[str, Any]:
+    tasks = connector.config.get("offset.translator.tasks.max")
+    if tasks is not None and tasks.text.strip() == "0":
+        return {"mode": "never"}
+    period = _number(connector, "offset.translator.batch.period.ms", 1, 10**12, notes)
+    why = (
+        "Replicator translates offsets of Java consumers with its timestamp interceptor only; here it is every group, "
+        "exactly: name those that are meant in `sync.groups.include`"
+    )
+    notes.leave(f"offset translation of `{connector.name}`", why, tasks.span if tasks is not None else connector.where)
+    return {"mode": "continuous", "interval": duration_text(60_000 if period is None else period)}
+
+
+def _check_header(connector: Connector, notes: Notes) -> None:
+    said = connector.config.get("header.converter")
+    if said is not None and not said.text.strip().endswith("ByteArrayConverter"):
+        message = f"`{said.name}` rewrites headers, so the provenance header does not arrive as it left"
+        help_ = "use io.confluent.connect.replicator.util.ByteArrayConverter"
+        notes.say("GRF208", message, said.span, help_)
+
+
+def _check(connectors: list[Connector], notes: Notes) -> None:
+    """Two directions without provenance headers and without a rename: records go in a circle."""
+    for one, other in combinations([each for each in connectors if each.running], 2):
+        if (one.source, one.target) != (other.target, other.source) or one.source == one.target:
+            continue
+        guarded = [true(each.config.get("provenance.header.enable"), False) for each in (one, other)]
+        if one.format == other.format == TOPIC and not all(guarded):
+            notes.say(
+                "GRF201",
+                f"`{one.name}` and `{other.name}` copy to each other and keep the topics' names, without provenance "
+                "headers on both: a record that both select goes in a circle",
+                one.where,
+                "set `provenance.header.enable` in both; the imported flows stop the loop by producer id",
+                more=(Label(other.where, "the way back"),),
+            )
+
+
+def _schemas(config: dict[str, Said]) -> str:
+    said = config.get("schema.registry.topic")
+    return said.text.strip() if said is not None and said.text.strip() else "_schemas"
+
+
+def _number(connector: Connector, key: str, low: int, high: int, notes: Notes) -> int | None:
+    said = connector.config.get(key)
+    if said is None:
+        return None
+    text = said.text.strip()
+    if re.fullmatch(r"[0-9]{1,15}", text) is None or not low <= int(text) <= high:
+        notes.say("SYN011", f"`{said.name}`: expected a whole number from {low} to {high}", said.span)
+        return None
+    return int(text)

@@ -1,0 +1,68 @@
+"""The settings of Confluent Replicator by what becomes of them: carried over, left behind for a reason, or unknown.
+
+Source: Confluent's "Replicator Configuration Reference" (5.4 to 8.1) and "Understanding Consumer Offset Translation".
+"""
+
+from __future__ import annotations
+
+import re
+
+from topology.interop import keys
+from topology.interop.said import Notes, Said
+from topology.nearest import nearest
+
+# what `replicator` reads
+_CARRIED = """
+name connector.class tasks.max topic.whitelist topic.blacklist topic.regex topic.rename.format topic.auto.create
+topic.preserve.partitions topic.config.sync topic.poll.interval.ms topic.timestamp.type dest.topic.replication.factor
+provenance.header.enable header.converter offset.translator.tasks.max offset.translator.batch.period.ms
+src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic
+"""
+CARRIED = frozenset(_CARRIED.split())
+_BYTES = "records are copied byte for byte, without converters"
+_OFFSETS = "Watershed keeps its positions and its exact offset map in a ledger on the target"
+_CLIENT = "tuning of a Kafka client; Watershed tunes its own"
+LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), why)
+    for pattern, why in (
+        (r"(?:src\.)?(?:key|value|header)\.converter(?:\..+)?", _BYTES),
+        (r"provenance\.header\.filter\.overrides", "the guard knows no exceptions; `forward` says what travels on"),
+        (r"offset\.(?:start|topic\.commit|timestamps\.commit)|src\.consumer\.group\.id", _OFFSETS),
+        (r"offset\.translator\..+|timestamps\..+|(?:src|dest)\.kafka\.timestamps\..+", _OFFSETS),
+        (r"topic\.config\.sync\.interval\.ms", "Watershed compares at every discovery"),
+        (r"topic\.create\.backoff\.ms", "a flow tries again until it is stopped"),
+        (r"schema\.(?:registry|subject)\..+", "declare `schema_registry` of both clusters and use `sync.schemas`"),
+        (r"confluent\.(?:topic|license|metadata|monitoring).*", "Confluent's licence and its topics are not needed"),
+        (r"(?:src|dest)\.zookeeper\..+", "Watershed talks to brokers only"),
+        (r"(?:src|dest)\.kafka\.(?:client\.id|request\.timeout\.ms|retry\..+|.+\.(?:ms|bytes))", _CLIENT),
+        (r"(?:src|dest)\.kafka\.(?:metric.*|interceptor.*|confluent\..+|client\..+)", _CLIENT),
+        (r"(?:src\.consumer|producer|consumer|producer\.override|consumer\.override|admin\.override)\..+", _CLIENT),
+        (r"partition\.assignment|task\.id", "Replicator's own bookkeeping"),
+    )
+)
+
+
+def end(key: str) -> tuple[str, str] | None:
+    """`src.kafka.sasl.mechanism` is ("source", "sasl.mechanism"); None for keys that say nothing about connecting."""
+    for head, side in (("src.kafka.", "source"), ("dest.kafka.", "target"), ("producer.override.", "target")):
+        plain = key.removeprefix(head)
+        if plain != key and keys.security(plain):
+            return side, plain
+    return None
+
+
+def judge(config: dict[str, Said], notes: Notes) -> None:
+    """Says what is unknown, and why what is known stays behind."""
+    for key, said in config.items():
+        if key in CARRIED or end(key) is not None:
+            continue
+        why = next((why for pattern, why in LEFT if pattern.fullmatch(key)), None)
+        near = nearest(key, CARRIED) if why is None else None
+        if near is not None:
+            notes.say("SYN003", f"`{said.name}` is no setting of Replicator", said.key, f"did you mean `{near}`?")
+            why = "an unknown setting"
+        why = why or keys.why_left(key)
+        if why is None:
+            notes.say("SYN003", f"`{said.name}` is no known setting of Replicator", said.key, severity="warning")
+            why = "an unknown setting"
+        notes.leave(f"`{said.name}`", why, said.span)

@@ -96,6 +96,6 @@ def rendered(
     from topology.planning.markdown import markdown
     from topology.planning.report import report as page
 
-    assumptions = Assumptions(rate=rate or None, price_per_gib=price_per_gib, idle_days=idle_days)
+    assumptions = Assumptions(rate=rate, price_per_gib=price_per_gib, idle_days=idle_days)
     found = page(planning(topology, inventory, assumptions))
     return html(found) if form(output) == "html" else markdown(found)

@@ -324,6 +324,7 @@ def test_a_missing_secret_is_named_before_any_connection(
         (["-o", "."], "is a directory; name a file"),
         (["--report", "report.pdf"], "a report is a .md or a .html file"),
         (["--sample", "5"], "'5' has no unit; expected a duration"),
+        (["--rate", "0MiB/s"], "'0MiB/s' is too small"),
         (["--rate", "fast"], "'fast' expected a rate such as `60MiB/s`"),
         (["--price-per-gib", "-1"], "-1"),
     ],

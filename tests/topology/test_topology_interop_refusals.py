@@ -15,7 +15,11 @@ from topology.interop.report import CATALOGUE, report_of
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 EXAMPLE = Path(__file__).parents[2] / "topology" / "examples" / "active_standby.yaml"
-PAIR = "clusters = a, b\na.bootstrap.servers = a.example:9092\nb.bootstrap.servers = b.example:9092\n"
+PAIR = """clusters = a, b
+security.protocol = SSL
+a.bootstrap.servers = a.example:9093
+b.bootstrap.servers = b.example:9093
+"""
 
 UNREADABLE = {
     "empty": (b"", "the file is empty"),
@@ -118,6 +122,23 @@ def test_connector_json_of_wrong_shapes(value: str) -> None:
     assert "source: source" in report.text
 
 
+def test_json_may_be_indented_with_tabs() -> None:
+    text = '{\n\t"connector.class": "MirrorSourceConnector",\n\t"topics": "a\\\\.b",\n\t"source.cluster.alias": "x"\n}'
+    [flow] = import_text(text, "f").flows
+    assert [each.text for each in flow.include] == ["a.b"]
+
+
+def test_an_address_with_a_password_is_not_echoed() -> None:
+    report = report_of(import_text(PAIR.replace("a.example", "user:hunter2@a.example") + "a->b.enabled = true\n", "f"))
+    assert report.errors
+    assert "hunter2" not in report.to_json()
+
+
+def test_a_connector_that_is_not_enabled_is_a_paused_flow() -> None:
+    text = '{"connector.class": "MirrorSourceConnector", "topics": "a", "enabled": false}'
+    assert [flow.settings["state"] for flow in import_text(text, "f").flows] == ["paused"]
+
+
 def test_a_flow_whose_topics_cannot_be_said_asks_for_them() -> None:
     report = report_of(import_text(PAIR + "a->b.enabled = true\na->b.topics = (?=x)y\n", "f"))
     assert "# fill in: topics" in report.text
@@ -127,7 +148,9 @@ def test_a_flow_whose_topics_cannot_be_said_asks_for_them() -> None:
 
 def test_exit_codes_and_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clean = tmp_path / "clean.properties"
-    clean.write_text(PAIR + "a->b.enabled = true\na->b.topics = orders\nreplication.factor = 3\n")
+    clean.write_text(
+        PAIR + "a->b.enabled = true\na->b.topics = orders\nreplication.factor = 3\nsync.topic.acls.enabled = false\n"
+    )
     assert main(["import", str(clean)]) == 0
     out = capsys.readouterr()
     assert out.out.startswith("# Imported from")

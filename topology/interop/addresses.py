@@ -22,6 +22,7 @@ def bootstrap_of(alias: str, said: Said | None, notes: Notes) -> tuple[str, ...]
         elif "${" in text or "$(" in text:
             notes.leave(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
         elif text:
-            notes.say("SYN011", f"`{said.name}`: `{text}` is no `host:port`", said.span)
-            notes.leave(f"`{said.name}`: {text}", f"no address; correct `clusters.{alias}.bootstrap`", said.span)
+            shown = "an entry" if "@" in text else f"`{text}`"  # what stands before an @ may be a password
+            notes.say("SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span)
+            notes.leave(f"`{said.name}`: {shown}", f"no address; correct `clusters.{alias}.bootstrap`", said.span)
     return tuple(dict.fromkeys(out))

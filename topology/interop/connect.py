@@ -18,7 +18,7 @@ from topology.interop.imported import Imported, ImportedCluster
 from topology.interop.join import joined
 from topology.interop.mirror import End, Pair, flow_of
 from topology.interop.properties import read_properties
-from topology.interop.said import Notes, Said
+from topology.interop.said import Notes, Said, true
 from topology.interop.security import literal_secrets, security_of
 from topology.interop.tree import documents_of, scalar, settings_of
 from topology.interop.write import alias_of
@@ -123,6 +123,7 @@ def _within(node: Node, notes: Notes) -> Iterator[Connector]:
             settings["tasks.max"] = tasks
         state = scalar(spec, "state") or scalar(here, "initial_state") or scalar(here, "target_state")
         running = state is None or state.text.lower() not in ("paused", "stopped")
+        running = running and true(settings.get("enabled"), True)
         assert named is not None, "found in it"
         yield Connector(found[1], settings, named.key, running)
 
@@ -133,7 +134,7 @@ def _judge(connector: Connector, notes: Notes) -> None:
         if f"{end}.cluster.alias" not in connector.config and not (end == "target" or connector.kind == "Heartbeat"):
             notes.say("SYN012", f"the connector says no `{end}.cluster.alias`", connector.where, "it does not start")
     for name, said in connector.config.items():
-        key = keys.RENAMED.get(name, name)
+        key = keys.today(name, said, notes)
         match = _END.fullmatch(key)
         if match is not None:
             if match[2] == "alias" or keys.security(match[2]):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from topology.interop.said import Notes, Said
+
 # what `mirror` and `security` read
 _CARRIED = """
 enabled topics topics.exclude topics.blacklist topics.whitelist groups groups.exclude groups.blacklist
@@ -19,6 +21,7 @@ refresh.topics.interval.seconds tasks.max source.cluster.alias target.cluster.al
 exactly.once.support consumer.auto.offset.reset consumer.isolation.level name connector.class
 """
 CARRIED = frozenset(_CARRIED.split())
+# what older versions, and people, call a setting; the `whitelist` names never were MirrorMaker 2's
 RENAMED = {
     "topics.whitelist": "topics",
     "topics.blacklist": "topics.exclude",
@@ -125,3 +128,17 @@ def meant(key: str) -> str | None:
         if key + suffix in COMMON:
             return key + suffix
     return nearest(key, COMMON)
+
+
+def today(key: str, said: Said, notes: Notes) -> str:
+    """The name of a setting in Kafka 4; says when the file has another one."""
+    name = RENAMED.get(key)
+    if name is None:
+        return key
+    shown = said.name[: len(said.name) - len(key)] + name if said.name.endswith(key) else name
+    if "whitelist" in key:
+        message = f"`{said.name}` is no setting of MirrorMaker 2, which then copies `.*`"
+        notes.say("SYN003", message, said.key, f"write `{shown}`; imported as that")
+    else:
+        notes.say("SYN008", f"`{said.name}`: Kafka 4 does not know this name any more", said.key, f"write `{shown}`")
+    return name

@@ -87,10 +87,12 @@ def _into_pair(said: Said, names: list[str], layers: Layers, notes: Notes) -> No
     if source == target:
         notes.say("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
         return
-    plain = keys.RENAMED.get(key, key)
+    plain = keys.today(key, said, notes)
     if not _judge(said, plain, notes):
         plain = said.name  # kept as the place where the pair is spoken of
-    layers.pairs.setdefault((source, target), {}).setdefault(plain, said)
+    own = layers.pairs.setdefault((source, target), {})
+    if plain == key or plain not in own:  # of an old and a new name the new one counts
+        own[plain] = said
 
 
 def _into_cluster(said: Said, owner: str, key: str, layers: Layers, notes: Notes) -> None:
@@ -121,7 +123,7 @@ def _into_cluster(said: Said, owner: str, key: str, layers: Layers, notes: Notes
 
 
 def _into_top(said: Said, names: list[str], layers: Layers, notes: Notes) -> None:
-    key = keys.RENAMED.get(said.name, said.name)
+    key = keys.today(said.name, said, notes)
     read_here = key in _CONNECTOR or key.startswith(_WORKER)
     if (not read_here and key.startswith((*_CLIENTS, "source.", "target."))) or key == "exactly.once.source.support":
         clue = "CLUSTER." + re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", said.name)
@@ -135,7 +137,7 @@ def _into_top(said: Said, names: list[str], layers: Layers, notes: Notes) -> Non
         return
     if keys.known(key):
         if key in keys.CARRIED or keys.security(key):
-            layers.top.setdefault(key, said) if said.name != key else layers.top.__setitem__(key, said)
+            layers.top[key] = said if said.name == key else layers.top.get(key, said)
         why = keys.why_left(key)
         if why is not None:
             layers.top[key] = said

@@ -47,6 +47,7 @@ CATALOGUE: dict[str, tuple[str, Severity]] = {
     "SYN002": ("duplicate-key", "error"),
     "SYN003": ("unknown-key", "error"),
     "SYN009": ("union-conflict", "error"),
+    "SYN008": ("deprecated-field", "warning"),
     "SYN010": ("empty-selector", "error"),
     "SYN011": ("wrong-type", "error"),
     "SYN012": ("missing-key", "error"),

@@ -27,6 +27,8 @@ _OPERATED = ("autoRestart", "listOffsets", "alterOffsets", "version")
 def running_in(mirror: Node) -> bool:
     main = child(mirror, "sourceConnector")
     state = scalar(main, "state")
+    if not true(scalar(child(main, "config"), "enabled"), True):
+        return False
     return main is not None and not true(scalar(main, "pause"), False) and (state is None or state.text == "running")
 
 
@@ -41,6 +43,9 @@ def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
     for name, key in PATTERNS.items():
         said = scalar(mirror, name)
         if said is not None:
+            if "Blacklist" in name:
+                better = name.replace("Blacklist", "Exclude")
+                notes.say("SYN008", f"`{name}`: v1 does not know this name any more", said.key, f"write `{better}`")
             (checkpoint if key.startswith("groups") else source)[key] = said
     for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
         if f"source.{key}" in source:
@@ -55,7 +60,7 @@ def _connector(mirror: Node, name: str, notes: Notes) -> dict[str, Said]:
     literal_secrets(list(config.values()), notes)
     for key, said in config.items():
         if not _CONSUMER.fullmatch(key):
-            _judge(keys.RENAMED.get(key, key), said, notes)
+            _judge(keys.today(key, said, notes), said, notes)
     for key_node, _ in node.entries if node is not None else ():
         if key_node.text in _OPERATED:
             notes.leave(f"`{name}.{key_node.text}`", "the operator does it for Connect's connectors", key_node.span)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem, Span
-from topology.interop.formats import Document
+from topology.interop.formats import Document, spaced
 from topology.interop.said import Notes, Said
 from topology.nodes import Node, parse
 
@@ -18,7 +18,7 @@ def settings_of(node: Node | None, path: str, notes: Notes) -> dict[str, Said]:
     out: dict[str, Said] = {}
     if node is None or node.kind != "map":
         if node is not None and node.text:
-            notes.say("SYN011", f"`{path}` is {node.what}; expected a mapping of settings", node.span)
+            notes.say("SYN011", f"`{path}` is no mapping of settings", node.span)
         return out
     for key, value in node.entries:
         name = f"{path}.{key.text}" if path else key.text
@@ -61,7 +61,7 @@ def _refused(problem: Problem) -> tuple[str, Span, str]:
 
 def documents_of(document: Document, notes: Notes) -> Iterator[Node]:
     """The tree of every YAML document of the file, with the lines of the file. What does not parse is said."""
-    parts = re.split(r"(?m)^(?=---(?:\s|$))", document.text)
+    parts = re.split(r"(?m)^(?=---(?:\s|$))", spaced(document.text))
     line = 0
     for part in parts[:MAX_DOCUMENTS]:
         if part.strip() and part.strip() != "---":

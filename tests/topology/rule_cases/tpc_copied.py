@@ -41,7 +41,7 @@ CASES: list[Case] = [
         "TPC410",
         clusters(topics(ORDERS + "cleanup: compact"))
         + FLOW % ', sync: {configs: {set: {cleanup.policy: "compact,delete"}}}',
-        ["`orders` is compact at a and compact_delete at b"],
+        ["`orders`: compact at a, compact_delete at b"],
     ),
     (
         "fewer partitions where keys choose anew",
@@ -56,7 +56,7 @@ CASES: list[Case] = [
         "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'o*'}]}}\n--- # topology scan\n"
         "a: {topics: {o0: {partitions: 2}, o1: {partitions: 2}, o2: {partitions: 2}, o3: {partitions: 2}}}\n"
         "b: {topics: {o0: {partitions: 1}, o1: {partitions: 1}, o2: {partitions: 1}, o3: {partitions: 1}}}\n",
-        ["`o0`, `o1` and 2 more at b has 1 partitions, at a 2"],
+        ["`o0`, `o1` and 2 more: 1 partition at b, 2 at a"],
     ),
     (
         "more partitions, and nobody will write there",

@@ -9,20 +9,20 @@ CASES: list[Case] = [
         "a literal internal name without allow_internal is not copied",
         "TPC401",
         "flows:\n  - {source: a, target: b, topics: {include: [orders, _schemas]}}\n",
-        ["names `_schemas`, which is internal and therefore not copied"],
+        ["names `_schemas`: internal, and therefore not copied"],
     ),
     (
         "what another tool calls internal, taken by a pattern that a scan shows",
         "TPC401",
         "flows:\n  - {source: a, target: b, topics: {include: [{glob: '*'}]}}\n"
         "--- # topology scan\na: {topics: {_confluent-command: {}, orders: {}, connect-offsets: {}}}\n",
-        ["copies `_confluent-command`, which holds internal state of a Confluent component"],
+        ["copies `_confluent-command` (internal state of a Confluent component)"],
     ),
     (
         "a glob that takes nothing but internal names",
         "TPC401",
         "flows:\n  - {source: a, target: b, topics: {include: [{glob: '*.internal'}]}}\n",
-        ["copies `*.internal`, which holds configuration, positions or status of connectors"],
+        ["copies `*.internal` (configuration, positions or status of connectors)"],
     ),
     (
         "the same glob, excluded again",
@@ -69,13 +69,13 @@ CASES: list[Case] = [
         "declared for the target's topic",
         "TPC403",
         clusters(b="facts: {brokers: 2}, " + topics(ORDERS + "replication_factor: 3")) + FLOW % "",
-        ["`orders` at b is declared with 3 replicas, but b has 2 brokers"],
+        ["`orders` at b must have 3 replicas, but b has 2 brokers"],
     ),
     (
         "equal to the factor",
         "TPC404",
         clusters(b=topics(ORDERS + "replication_factor: 2, min_insync_replicas: 2")) + FLOW % "",
-        ["needs 2 replicas in sync and has 2: one broker down stops the flow"],
+        ["2 of 2 replicas must be in sync; one broker down stops the flow"],
     ),
     (
         "one below the factor",
@@ -93,14 +93,14 @@ CASES: list[Case] = [
         "the brokers' default counts for new topics",
         "TPC404",
         FLOW % ", replication_factor: 1" + '--- # topology scan\nb: {configs: {min.insync.replicas: "2"}}\n',
-        ["`orders` at b needs 2 replicas in sync and has 1: every write is refused"],
+        ["`orders` at b: 2 of 1 replica must be in sync; every write is refused"],
     ),
     (
         "what a pattern will take, of which nothing is known",
         "TPC404",
         "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'o*'}]}, replication_factor: 2,\n"
         '     sync: {configs: {set: {min.insync.replicas: "3"}}}}\n',
-        ["what flow a-to-b creates at b needs 3 replicas in sync and has 2: every write is refused"],
+        ["what flow a-to-b creates at b: 3 of 2 replicas must be in sync; every write is refused"],
     ),
     (
         "the source's value is never taken over",
@@ -119,7 +119,7 @@ CASES: list[Case] = [
         "the source's factor is kept",
         "TPC405",
         clusters(topics(ORDERS + "replication_factor: 1"), "facts: {brokers: 3}") + FLOW % "",
-        ["`orders` at b has 1 replica, on 3 brokers"],
+        ["`orders` at b: 1 replica, on 3 brokers"],
     ),
     (
         "a topic that exists keeps its own",
@@ -127,7 +127,7 @@ CASES: list[Case] = [
         FLOW % ", replication_factor: 3"
         + "--- # topology scan\na: {topics: {orders: {}}}\n"
         + "b: {brokers: 3, topics: {orders: {replication_factor: 2}}}\n",
-        ["`orders` at b has 2 replicas, on 3 brokers"],
+        ["`orders` at b: 2 replicas, on 3 brokers"],
     ),
     ("retention equals what is needed", "TPC406", clusters(topics(ORDERS + "retention: 24h")) + FLOW % SLO, []),
     (

@@ -98,7 +98,7 @@ def _with_members(context: Context, groups: Groups) -> list[Problem]:
     return [
         Problem(
             "SYC501",
-            f"flow {groups.flow.id} writes positions of {some(names)}, which consumes at {groups.flow.target}",
+            f"flow {groups.flow.id} writes positions of {some(names)}, in use at {groups.flow.target}",
             labels((groups.span, "writes positions")),
             path=f"{groups.flow.path}.sync.groups",
             ids=(groups.flow.id, *names[:3]),

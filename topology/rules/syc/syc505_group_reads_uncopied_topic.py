@@ -56,8 +56,8 @@ def check(context: Context) -> Iterator[Problem]:
             topics = unique(topic for each in missing.values() for topic in each)
             yield Problem(
                 "SYC505",
-                f"{some(list(missing))} also reads {some(topics)}, which no flow carries from {flow.source} to "
-                f"{flow.target}",
+                f"flow {flow.id} carries positions of {some(list(missing))} to {flow.target}, but no flow carries "
+                f"{some(topics)}, read by the same groups",
                 labels(
                     (groups.span, "positions are carried over"), (flow.settings.where("topics", "include"), "topics")
                 ),

@@ -47,7 +47,7 @@ def check(context: Context) -> Iterator[Problem]:
         if names:
             yield Problem(
                 "SYC506",
-                f"flow {flow.id} synchronises {some(names)}, which belongs to a tool",
+                f"flow {flow.id} synchronises {some(names)}: groups of tools",
                 labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *names[:3]),

@@ -66,8 +66,8 @@ def check(context: Context) -> Iterator[Problem]:
             idle = source.taken_ms - (source.topics[topic].last_append_ms or 0)
             yield Problem(
                 "SYC507",
-                f"{some(list(resting))} has read all there is, and {flow.target} forgets its positions after "
-                f"{duration_text(kept)}",
+                f"{flow.target} forgets the positions of {some(list(resting))} after {duration_text(kept)}, and for "
+                "longer than that there was nothing new to read",
                 labels((groups.span, "carries positions over")),
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *list(resting)[:3]),

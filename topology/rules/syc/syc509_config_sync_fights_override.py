@@ -107,8 +107,8 @@ def _problem(flow: Flow, found: dict[str, list[FlowTopic]]) -> Problem:
     first = found[keys[0]][0]
     return Problem(
         "SYC509",
-        f"flow {flow.id} keeps {', '.join(keys)} equal to {flow.source}, but {some(topics)} at {flow.target} has a "
-        "value of its own: every cycle resets it",
+        f"flow {flow.id} keeps {', '.join(keys)} equal to {flow.source}, but {flow.target} has a value of its "
+        f"own for {some(topics)}: every cycle resets it",
         labels(
             (flow.settings.where("sync", "configs", "mode"), "kept equal"),
             (first.target.span, f"the value at {flow.target}"),

@@ -49,8 +49,8 @@ def check(context: Context) -> Iterator[Problem]:
             names = [each.data for each in found]
             yield Problem(
                 "SYC510",
-                f"flow {flow.id} takes {some(names)} over from {flow.source}, which belongs to the brokers of "
-                f"{flow.target}",
+                f"flow {flow.id} takes {some(names)} over from {flow.source}, which only the brokers of "
+                f"{flow.target} can decide",
                 labels(*((each.span, "is never taken over") for each in found)),
                 path=f"{flow.path}.sync.configs.include",
                 ids=(flow.id, *names),

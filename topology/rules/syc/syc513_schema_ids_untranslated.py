@@ -61,8 +61,8 @@ def check(context: Context) -> Iterator[Problem]:
             first = found[0]
             yield Problem(
                 "SYC513",
-                f"{some([topic.label for topic in found])} holds {first.source.schema} ids of the registry of "
-                f"{flow.source}; {flow.target} has another one, and schemas are not carried over",
+                f"the {first.source.schema} ids in {some([topic.label for topic in found])} are those of the registry "
+                f"of {flow.source}; {flow.target} has another one, and schemas are not carried over",
                 labels(
                     (flow.settings.where("sync", "schemas"), "no schemas"),
                     (first.source.span, first.source.schema or ""),

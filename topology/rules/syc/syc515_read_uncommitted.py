@@ -53,8 +53,8 @@ def check(context: Context) -> Iterator[Problem]:
         elif found := [topic for topic in topics if topic.source.transactional]:
             yield Problem(
                 "SYC515",
-                f"flow {flow.id} copies aborted records of {some([topic.label for topic in found])}, which is written "
-                "in transactions",
+                f"flow {flow.id} copies aborted records of {some([topic.label for topic in found])}, written in "
+                "transactions",
                 labels((where, "aborted records too"), (found[0].source.span, "transactional")),
                 path=f"{flow.path}.delivery.isolation",
                 ids=(flow.id, found[0].label),

@@ -51,7 +51,7 @@ def check(context: Context) -> Iterator[Problem]:
 def _selected(flow: Flow, names: list[str], severity: Severity, arriving: str) -> Problem:
     return Problem(
         "TPC401",
-        f"flow {flow.id} copies {some(names)}, which holds {holds(names[0])}, {arriving}",
+        f"flow {flow.id} copies {some(names)} ({holds(names[0])}) {arriving}",
         (Label(where(flow, names[0]), "selected here"),),
         path=f"{flow.path}.topics.include",
         ids=(flow.id, *names[:3]),
@@ -70,7 +70,7 @@ def _not_taken(flow: Flow) -> Iterator[Problem]:
         names = sorted({each.data.text for each in silent})
         yield Problem(
             "TPC401",
-            f"flow {flow.id} names {some(names)}, which is internal and therefore not copied",
+            f"flow {flow.id} names {some(names)}: internal, and therefore not copied",
             tuple(sorted({Label(each.span, "selects nothing") for each in silent})),
             path=f"{flow.path}.topics.include",
             ids=(flow.id, *names[:3]),

@@ -52,7 +52,7 @@ def check(context: Context) -> Iterator[Problem]:
                 higher.setdefault(factor, []).append(topic.target_label)
         for factor, names in sorted(higher.items()):
             span = next(topic.target.span for topic in topics if topic.target.replication_factor == factor)
-            yield from _compared(context, flow, factor, f"{some(names)} at {flow.target} is declared with", span)
+            yield from _compared(context, flow, factor, f"{some(names)} at {flow.target} must have", span)
 
 
 def _compared(context: Context, flow: Flow, factor: int, who: str, span: Span | None) -> Iterator[Problem]:

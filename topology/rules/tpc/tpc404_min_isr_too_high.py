@@ -73,7 +73,7 @@ def _problem(flow: Flow, side: Arrival, replicas: int, needed: int, topics: list
     in_flow = flow.settings.at("replication_factor")
     return Problem(
         "TPC404",
-        f"{whose} needs {needed} replicas in sync and has {replicas}: {consequence}",
+        f"{whose}: {needed} of {plural(replicas, 'replica')} must be in sync; {consequence}",
         labels(
             (None if in_set is None else in_set.span, f"needs {needed}"),
             (None if in_flow is None else in_flow.span, plural(replicas, "replica")),

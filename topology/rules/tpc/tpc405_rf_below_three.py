@@ -59,7 +59,7 @@ def check(context: Context) -> Iterator[Problem]:
             declared = next((each.target.span or each.source.span for each in fewer if each is not None), None)
             yield Problem(
                 "TPC405",
-                f"{whose} has {plural(replicas, 'replica')}, on {brokers} brokers",
+                f"{whose}: {plural(replicas, 'replica')}, on {brokers} brokers",
                 labels(
                     (None if said is None else said.span, plural(replicas, "replica")),
                     (declared, plural(replicas, "replica")),

@@ -54,7 +54,7 @@ def check(context: Context) -> Iterator[Problem]:
             said = flow.settings.at("sync", "configs", "set", "cleanup.policy")
             yield Problem(
                 "TPC410",
-                f"{some([each.label for each, *_ in found])} is {before} at {flow.source} and {after} at {flow.target}",
+                f"{some([each.label for each, *_ in found])}: {before} at {flow.source}, {after} at {flow.target}",
                 labels(
                     (said.span if said is not None else topic.target.span, f"{after} at {flow.target}"),
                     (topic.source.span, f"{before} at {flow.source}"),

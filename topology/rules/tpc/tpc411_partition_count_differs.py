@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rules.mention import labels, plural, some
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -53,8 +53,8 @@ def check(context: Context) -> Iterator[Problem]:
             topic, more, fewer = found[0]
             yield Problem(
                 "TPC411",
-                f"{some([each.target_label for each, *_ in found])} at {flow.target} has {fewer} partitions, "
-                f"at {flow.source} {more}",
+                f"{some([each.target_label for each, *_ in found])}: {plural(fewer, 'partition')} at "
+                f"{flow.target}, {more} at {flow.source}",
                 labels(
                     (topic.target.span, f"{fewer} at {flow.target}"),
                     (topic.source.span, f"{more} at {flow.source}"),

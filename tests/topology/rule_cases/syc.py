@@ -1,0 +1,340 @@
+"""SYC501 to SYC516: what is synchronised beside records."""
+
+from __future__ import annotations
+
+from tests.topology.rule_cases.example import FLOW, ORDERS, Case, clusters, topics
+
+CONTINUOUS = ", sync: {groups: {mode: continuous}}"
+PAIR = "defaults: {topics: {include: [orders]}, merge: {allowed: true}, %s}\nflows:\n"
+EVERY = "sync: {groups: {mode: continuous}}"
+BOTH = "  - {source: a, target: b}\n  - {source: b, target: a}\n"
+MOVE = (
+    "migration:\n  flow: a-to-b\n  waves:\n    - {name: all, topics: [orders], consumers: [billing],\n"
+    '       producers: [web], rollback: {none: "the source goes away"}}\n'
+)
+DIRECT = (
+    "pattern:\n  active_active: {via: direct, members: [a, b], topics: {include: [orders]}, naming: {policy: prefix},\n"
+)
+SCAN = "--- # topology scan\n"
+REGISTRIES = [f'schema_registry: {{url: "https://{alias}.example.internal/"}}' for alias in "ab"]
+READ = "a: {topics: {orders: {}}, groups: {billing: {offsets: {orders: {0: 7}}}}}\n"
+ACL = "{principal: 'User:app', operation: READ, permission: %s, resource: TOPIC, name: %s, pattern: %s}"
+
+CASES: list[Case] = [
+    ("no sync of groups", "SYC501", FLOW % "" + MOVE, []),
+    ("written once before the move", "SYC501", FLOW % ", sync: {groups: {mode: once}}" + MOVE, []),
+    (
+        "every group, and one of them moves",
+        "SYC501",
+        FLOW % CONTINUOUS + MOVE,
+        ["flow a-to-b keeps writing positions of `billing`, which the migration moves to b"],
+    ),
+    (
+        "a group with members at the target",
+        "SYC501",
+        FLOW % CONTINUOUS
+        + (SCAN + READ)
+        + "b: {topics: {orders: {}}, groups: {billing: {state: Stable, members: 2}, g: {state: Stable, members: 1}}}\n",
+        ["flow a-to-b writes positions of `billing`, in use at b"],
+    ),
+    (
+        "the group is empty there",
+        "SYC501",
+        FLOW % CONTINUOUS + (SCAN + READ) + "b: {topics: {orders: {}}, groups: {billing: {}}}\n",
+        [],
+    ),
+    (
+        "a group of that name that reads nothing of the flow",
+        "SYC501",
+        FLOW % CONTINUOUS
+        + SCAN
+        + "a: {topics: {orders: {}, rates: {}}, groups: {billing: {offsets: {rates: {0: 1}}}}}\n"
+        + "b: {topics: {orders: {}}, groups: {billing: {state: Stable, members: 2}}}\n",
+        [],
+    ),
+    (
+        "active on all sides",
+        "SYC501",
+        DIRECT + "    sync: {groups: {mode: once, include: [{glob: 'bill*'}]}}}\n",
+        ["flow a-to-b writes positions of `bill*`", "flow b-to-a writes positions of `bill*`"],
+    ),
+    (
+        "both ways, continuously",
+        "SYC502",
+        PAIR % EVERY + BOTH,
+        ["positions of every group"],
+    ),
+    ("both ways, once", "SYC502", PAIR % "sync: {groups: {mode: once}}" + BOTH, []),
+    (
+        "different groups",
+        "SYC502",
+        PAIR % EVERY
+        + "  - {source: a, target: b, sync: {groups: {mode: continuous, include: [billing]}}}\n"
+        + "  - {source: b, target: a, sync: {groups: {mode: continuous, include: [{glob: 'audit*'}]}}}\n",
+        [],
+    ),
+    (
+        "patterns that share a group",
+        "SYC502",
+        PAIR % EVERY
+        + "  - {source: a, target: b, sync: {groups: {mode: continuous, include: [{glob: 'b*'}]}}}\n"
+        + "  - {source: b, target: a, sync: {groups: {mode: continuous, include: [{glob: '*g'}]}}}\n",
+        ["both write positions of group `bg` in `orders`"],
+    ),
+    (
+        "excluded on the way back",
+        "SYC502",
+        PAIR % EVERY
+        + "  - {source: a, target: b, sync: {groups: {mode: continuous, include: [billing]}}}\n"
+        + "  - {source: b, target: a, sync: {groups: {mode: continuous, exclude: [billing]}}}\n",
+        [],
+    ),
+    (
+        "other topics on the way back",
+        "SYC502",
+        FLOW % CONTINUOUS + "  - {source: b, target: a, topics: {include: [rates]}" + CONTINUOUS + "}\n",
+        [],
+    ),
+    (
+        "other names at the target",
+        "SYC502",
+        DIRECT + "    sync: {groups: {mode: continuous}}}\n",
+        [],
+    ),
+    ("equal offsets, and nothing speaks against it", "SYC503", FLOW % (", offsets: aligned" + CONTINUOUS), []),
+    ("equal offsets without positions", "SYC503", FLOW % ", offsets: aligned, merge: {allowed: true}", []),
+    (
+        "equal offsets of a migration, begun in the middle",
+        "SYC503",
+        FLOW % ", offsets: aligned, delivery: {start: latest}, partitions: {mapping: key}" + MOVE,
+        ["but keys choose the partition at the target, and the copy begins in the middle"],
+    ),
+    (
+        "a group of another topic stands anywhere",
+        "SYC504",
+        FLOW % "" + SCAN + "b: {topics: {rates: {}}, groups: {g: {offsets: {rates: {0: 5}}}}}\n",
+        [],
+    ),
+    (
+        "exactly at the end",
+        "SYC504",
+        FLOW % "" + SCAN + "b: {topics: {orders: {records_end: 9}}, groups: {g: {offsets: {orders: {0: 4, 1: 5}}}}}\n",
+        [],
+    ),
+    (
+        "one behind the end",
+        "SYC504",
+        FLOW % "" + SCAN + "b: {topics: {orders: {records_end: 9}}, groups: {g: {offsets: {orders: {0: 4, 1: 6}}}}}\n",
+        ["group `g` at b stands behind the end of `orders`"],
+    ),
+    (
+        "a second flow carries the other topic",
+        "SYC505",
+        FLOW % CONTINUOUS
+        + "  - {source: a, target: b, suffix: more, topics: {include: [rates]}}\n"
+        + SCAN
+        + "a: {topics: {orders: {}, rates: {}},"
+        + " groups: {g: {offsets: {orders: {0: 1}, rates: {0: 1}, app-repartition: {0: 1}}}}}\n",
+        [],
+    ),
+    (
+        "a group that is left out",
+        "SYC505",
+        FLOW % ", sync: {groups: {mode: once, exclude: [g]}}"
+        + SCAN
+        + "a: {topics: {orders: {}, rates: {}},"
+        + " groups: {g: {offsets: {orders: {0: 1}, rates: {0: 1}}}}}\n",
+        [],
+    ),
+    (
+        "a scan shows tools at work",
+        "SYC506",
+        FLOW % CONTINUOUS
+        + SCAN
+        + "a: {topics: {orders: {}}, groups: {console-consumer-7: {offsets: {orders: {0: 1}}},"
+        + " connect-sink: {offsets: {orders: {0: 1}}}, billing: {offsets: {orders: {0: 1}}}}}\n",
+        ["synchronises `connect-sink` and `console-consumer-7`: groups of tools"],
+    ),
+    (
+        "named and excluded again",
+        "SYC506",
+        FLOW % ", sync: {groups: {mode: once, include: [{glob: 'connect-*'}, g], exclude: [{glob: 'connect*'}]}}",
+        [],
+    ),
+    (
+        "the target's retention is unknown",
+        "SYC507",
+        FLOW % CONTINUOUS
+        + SCAN
+        + "a: {topics: {orders: {last_append_ms: 1}}, groups: {g: {offsets: {orders: {0: 1}},"
+        + " lag: {orders: 0}}}}\nb: {}\n",
+        [],
+    ),
+    (
+        "a group that still has something to read",
+        "SYC507",
+        FLOW % CONTINUOUS
+        + SCAN
+        + "a: {topics: {orders: {last_append_ms: 1}}, groups: {g: {offsets: {orders: {0: 1}},"
+        + ' lag: {orders: 5}}}}\nb: {configs: {offsets.retention.minutes: "10"}}\n',
+        [],
+    ),
+    ("as often as promised", "SYC508", FLOW % (CONTINUOUS + ", slo: {rpo: 10s}"), []),
+    (
+        "the default is too rare",
+        "SYC508",
+        FLOW % (CONTINUOUS + ", slo: {lag: {max: 1m}, rpo: 5s}"),
+        ["writes positions every 10s (the default), but `slo.rpo` promises 5s"],
+    ),
+    (
+        "against the lag budget",
+        "SYC508",
+        FLOW % ", sync: {groups: {mode: continuous, interval: 2m}}, slo: {lag: {max: 1m}}",
+        ["every 2m, but `slo.lag.max` promises 1m"],
+    ),
+    ("positions written once", "SYC508", FLOW % ", sync: {groups: {mode: once, interval: 2m}}, slo: {rpo: 1m}", []),
+    (
+        "kept equal and set",
+        "SYC509",
+        FLOW % ', sync: {configs: {mode: continuous, include: [retention.ms], set: {retention.ms: "1"}}}',
+        ["keeps retention.ms equal to a and sets it at b"],
+    ),
+    (
+        "taken over once",
+        "SYC509",
+        clusters(topics(ORDERS + "retention: 7d"), topics(ORDERS + "retention: 30d")) + FLOW % "",
+        [],
+    ),
+    (
+        "the file sets the target's value",
+        "SYC509",
+        clusters(topics(ORDERS + "retention: 7d"), topics(ORDERS + "retention: 30d"))
+        + FLOW % ', sync: {configs: {mode: continuous, set: {retention.ms: "2592000000"}}}',
+        [],
+    ),
+    (
+        "keys that are never taken over",
+        "SYC509",
+        clusters(topics(ORDERS + "min_insync_replicas: 1"), topics(ORDERS + "min_insync_replicas: 2"))
+        + FLOW % ", sync: {configs: {mode: continuous}}",
+        [],
+    ),
+    (
+        "set on both scanned topics",
+        "SYC509",
+        FLOW % ", sync: {configs: {mode: continuous}}"
+        + SCAN
+        + 'a: {topics: {orders: {configs: {segment.ms: "7"}, overridden: [segment.ms]}}}\n'
+        'b: {topics: {orders: {configs: {segment.ms: "8"}, overridden: [segment.ms]}}}\n',
+        ["keeps segment.ms equal to a, but b has a value of its own for `orders`"],
+    ),
+    (
+        "the source only inherits its value",
+        "SYC509",
+        FLOW % ", sync: {configs: {mode: continuous}}" + SCAN + 'a: {topics: {orders: {configs: {segment.ms: "7"}}}}\n'
+        'b: {topics: {orders: {configs: {segment.ms: "8"}, overridden: [segment.ms]}}}\n',
+        [],
+    ),
+    (
+        "listed, and nothing is taken over",
+        "SYC510",
+        FLOW % ", sync: {configs: {mode: never, include: [min.insync.replicas]}}",
+        [],
+    ),
+    ("a value for the target", "SYC510", FLOW % ', sync: {configs: {set: {min.insync.replicas: "2"}}}', []),
+    ("nobody will write there", "SYC511", FLOW % ", sync: {acls: {mode: once}}", []),
+    (
+        "a migration moves producers",
+        "SYC511",
+        FLOW % ", sync: {acls: {mode: once}}" + MOVE,
+        ["without the right to write, but the migration moves producers to b"],
+    ),
+    (
+        "a way back is declared, which itself is not looked at",
+        "SYC511",
+        "pattern:\n  active_standby: {active: a, standby: b, topics: {include: [orders]}, sync: {acls: {mode: once}},\n"
+        "    failback: {reverse: declared_paused}}\n",
+        ["flow a-to-b carries ACLs over without the right to write, but b-to-a is declared as the way back"],
+    ),
+    (
+        "rights to write from the start",
+        "SYC511",
+        FLOW % ", sync: {acls: {mode: once, include_write: always}}, slo: {rto: 1h}",
+        [],
+    ),
+    (
+        "a prefix, and text behind the name",
+        "SYC512",
+        FLOW % ", naming: {policy: template, template: '{topic}.from.{source}'}, sync: {acls: {mode: once}}"
+        + f"--- # topology scan\na: {{topics: {{orders: {{}}}}, acls: [{ACL % ('ALLOW', 'ord', 'PREFIXED')}]}}\n",
+        ["1 ACL of a would grant more at b: User:app may READ `ord*`"],
+    ),
+    (
+        "a denial, and an exact name",
+        "SYC512",
+        FLOW % ", naming: {policy: prefix}, sync: {acls: {mode: once}}"
+        + SCAN
+        + "a: {topics: {orders: {}}, acls: ["
+        + f"{ACL % ('DENY', repr('*'), 'LITERAL')}, {ACL % ('ALLOW', 'orders', 'LITERAL')}]}}\n",
+        [],
+    ),
+    (
+        "the same names",
+        "SYC512",
+        FLOW % ", sync: {acls: {mode: once}}"
+        + f"--- # topology scan\na: {{topics: {{orders: {{}}}}, acls: [{ACL % ('ALLOW', repr('*'), 'LITERAL')}]}}\n",
+        [],
+    ),
+    (
+        "one registry, written in two ways",
+        "SYC513",
+        clusters(REGISTRIES[0] + ", " + topics(ORDERS + "schema: avro"), REGISTRIES[0].replace("/}", "}")) + FLOW % "",
+        [],
+    ),
+    (
+        "no schema facts",
+        "SYC513",
+        clusters(*REGISTRIES) + FLOW % "",
+        [],
+    ),
+    (
+        "the target's registry is unknown",
+        "SYC513",
+        clusters(REGISTRIES[0] + ", " + topics(ORDERS + "schema: protobuf")) + FLOW % "",
+        [],
+    ),
+    (
+        "two registries",
+        "SYC513",
+        clusters(REGISTRIES[0] + ", " + topics(ORDERS + "schema: protobuf"), REGISTRIES[1]) + FLOW % "",
+        ["the protobuf ids in `orders` are those of the registry of a; b has another one"],
+    ),
+    (
+        "the first entry of a map",
+        "SYC514",
+        FLOW % ", naming: {policy: map, map: {orders: sales}}, sync: {schemas: {mode: once}}",
+        ["`sales` looks for `sales-value`, and the schema is under `orders-value`"],
+    ),
+    ("names stay", "SYC514", FLOW % ", sync: {schemas: {mode: once}}", []),
+    (
+        "at least once, of transactions",
+        "SYC515",
+        clusters(topics(ORDERS + "transactional: true"))
+        + FLOW % ", delivery: {semantics: at_least_once, isolation: read_uncommitted}",
+        ["copies aborted records of `orders`, written in transactions"],
+    ),
+    (
+        "at least once, of nobody knows what",
+        "SYC515",
+        FLOW % ", delivery: {semantics: at_least_once, isolation: read_uncommitted}",
+        [],
+    ),
+    ("as often as the budget", "SYC516", FLOW % ", workers: {discovery: 1m}, slo: {lag: {max: 1m}}", []),
+    (
+        "the default against a tight p99",
+        "SYC516",
+        FLOW % ", slo: {lag: {p99: 2s}}",
+        ["looks for new topics every 10s (the default), but promises a lag of 2s"],
+    ),
+    ("the p99 is not the budget where a max is said", "SYC516", FLOW % ", slo: {lag: {p99: 2s, max: 1m}}", []),
+]

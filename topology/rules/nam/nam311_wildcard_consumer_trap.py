@@ -30,37 +30,60 @@ Source: AWS MSK Replicator manual, topic naming
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from topology.finding import Problem
 from topology.model import Flow
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
+from topology.rules.mention import labels, some
 
-SEPARATORS = "._-"
+SEPARATORS = (".", "_", "-")
+LETTERS = (("0", "9~"), ("A", "Z~"), ("a", "z~"))  # `~` stands behind all that a name holds
+
+
+@dataclass(slots=True)
+class _There:
+    """A target: names, by what follows a prefix that ends in a separator (many flows bring the same ones), and the
+    prefixes of its flows."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    befores: set[str] = field(default_factory=set)
+    backwards: list[str] = field(default_factory=list)
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def caught(self, name: str) -> tuple[str, ...]:
+        """Names with a letter or digit before this one's text, which is no flow's prefix; sorted."""
+        if name not in self.known:
+            self.backwards = self.backwards or sorted(each[::-1] for each in self.names)
+            self.known[name] = tuple(sorted(self._ending(name)))
+        return self.known[name]
+
+    def _ending(self, name: str) -> Iterator[str]:
+        end = name[::-1]
+        for low, high in LETTERS:
+            for index in range(bisect_left(self.backwards, end + low), bisect_right(self.backwards, end + high)):
+                other = self.backwards[index][::-1]
+                if other.removesuffix(name) not in self.befores:
+                    yield self.names[other]
 
 
 def check(context: Context) -> Iterator[Problem]:
     if context.topology is None:
         return
     prefixed = [each for each in context.facts.by_flow if each[0].plan.naming.before]
-    targets = {flow.target for flow, _ in prefixed}
-    backwards = {alias: sorted(name[::-1] for name in names) for alias, names in _known(context, targets).items()}
-    befores: dict[str, set[str]] = {}
+    there = {target: _There() for target in {flow.target for flow, _ in prefixed}}
     for flow, _ in prefixed:
-        befores.setdefault(flow.target, set()).add(flow.plan.naming.before)
+        there[flow.target].befores.add(flow.plan.naming.before)
+    _look_around(context, there)
     for flow, topics in prefixed:
-        found: dict[str, list[str]] = {}
-        for name in unique(topic.name for topic in topics if topic.name is not None):
-            caught = list(_ending(backwards[flow.target], name, befores[flow.target]))
-            if caught:
-                found[name] = caught
-        if found:
+        names = sorted({topic.name for topic in topics if topic.name is not None})
+        if found := {name: caught for name in names if (caught := there[flow.target].caught(name))}:
             yield _problem(flow, found)
 
 
-def _problem(flow: Flow, found: dict[str, list[str]]) -> Problem:
+def _problem(flow: Flow, found: dict[str, tuple[str, ...]]) -> Problem:
     name = min(found)
     more = f", and {len(found) - 1} more names like it" if len(found) > 1 else ""
     strict = f"(.*{''.join(_escaped(char) for char in flow.plan.naming.before[-1])})?"
@@ -74,31 +97,23 @@ def _problem(flow: Flow, found: dict[str, list[str]]) -> Problem:
     )
 
 
-def _ending(backwards: list[str], name: str, befores: set[str]) -> Iterator[str]:
-    """Names that end like this one and are not the name itself under a flow's prefix, in order."""
-    end = name[::-1]
-    caught = []
-    for index in range(bisect_left(backwards, end), len(backwards)):
-        if not backwards[index].startswith(end):
-            break
-        other = backwards[index][::-1]
-        head = other.removesuffix(name)
-        if head and head[-1] not in SEPARATORS and head not in befores:
-            caught.append(other)
-    yield from sorted(caught)
-
-
-def _known(context: Context, targets: set[str]) -> dict[str, set[str]]:
-    """Topics that are known at each target: seen, declared, or brought by a flow."""
-    known: dict[str, set[str]] = {}
-    for alias in targets:
+def _look_around(context: Context, there: dict[str, _There]) -> None:
+    """What is known at each target: seen, declared, or brought by a flow."""
+    for alias, known in there.items():
         seen = context.inventory.cluster(alias) if context.inventory is not None else None
-        declared = (match.text for match, _ in context.facts.declared(alias) if match.kind == "literal")
-        known[alias] = {*declared, *(seen.topics if seen is not None else ())}
+        for name in seen.topics if seen is not None else ():
+            known.names[name] = name
+        for match, _ in context.facts.declared(alias):
+            if match.kind == "literal":
+                known.names[match.text] = match.text
     for flow, topics in context.facts.by_flow:
-        if flow.target in targets:
-            known[flow.target].update(topic.target_label for topic in topics if topic.name is not None)
-    return known
+        if flow.target in there:
+            names, naming = there[flow.target].names, flow.plan.naming
+            cut = len(naming.before) if naming.before.endswith(SEPARATORS) else 0
+            for topic in topics:
+                if topic.name is not None:
+                    arriving = topic.target_label
+                    names[arriving[cut:]] = min(arriving, names.get(arriving[cut:], arriving))
 
 
 def _escaped(text: str) -> str:

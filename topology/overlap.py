@@ -22,7 +22,7 @@ MAX_EXAMPLES = 20
 Constraint = tuple[str, str, TopicSelection]
 MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
-MAX_WORK = 200_000
+MAX_WORK = 100_000
 MAX_TOTAL = 500_000
 
 

@@ -136,6 +136,12 @@ CASES: list[Case] = [
         clusters(topics(ORDERS + "retention: 86399999ms")) + FLOW % SLO,
         ["a keeps `orders` for 86399999ms, but flow a-to-b needs 1d: 1h lag + 23h outage"],
     ),
+    (
+        "what is needed, as people say it",
+        "TPC406",
+        clusters(topics(ORDERS + "retention: 1d")) + FLOW % ", slo: {lag: {max: 5m}, outage_allowance: 48h}",
+        ["a keeps `orders` for 1d, but flow a-to-b needs 49h: 5m lag + 2d outage"],
+    ),
     ("retention unknown", "TPC406", clusters(topics(ORDERS + "partitions: 3")) + FLOW % SLO, []),
     ("nothing promised", "TPC406", clusters(topics(ORDERS + "retention: 1m")) + FLOW % "", []),
     (

@@ -26,6 +26,14 @@ class Outage:
     def total_ms(self) -> int:
         return self.lag_ms + self.allowance_ms + (self.catch_up_ms or 0)
 
+    @property
+    def text(self) -> str:
+        """The total, rounded up to what people would say: 48h 5m are `49h`."""
+        steps = ((_HOUR, 2 * _HOUR), (60 * _SECOND, 120 * _SECOND), (_SECOND, 2 * _SECOND))
+        step = next((step for step, above in steps if self.total_ms > above), 1)
+        rounded = duration_text(-(-self.total_ms // step) * step)
+        return min(duration_text(self.total_ms), rounded, key=len)
+
     def __str__(self) -> str:
         parts = [(self.lag_ms, "lag"), (self.allowance_ms, "outage"), (self.catch_up_ms or 0, "catching up")]
         return " + ".join(f"{duration_text(ms)} {what}" for ms, what in parts if ms)

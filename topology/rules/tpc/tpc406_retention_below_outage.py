@@ -107,7 +107,7 @@ def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:
 def _problem(flow: Flow, needed: Outage, short: list[Short]) -> Problem:
     first = short[0]
     slo = flow.settings.at("slo")
-    least, total = duration_text(first.ms), duration_text(needed.total_ms)
+    least, total = duration_text(first.ms), needed.text
     sampled = bool(first.because) and first.by is None
     return Problem(
         "TPC406",

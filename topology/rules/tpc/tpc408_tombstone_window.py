@@ -63,7 +63,7 @@ def check(context: Context) -> Iterator[Problem]:
         if short:
             least, label, span = short[0]
             slo = flow.settings.at("slo")
-            need = duration_text(total)
+            need = needed.text
             yield Problem(
                 "TPC408",
                 f"{flow.source} keeps the tombstones of {some([name for _, name, _ in short])} for "

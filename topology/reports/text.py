@@ -14,7 +14,10 @@ _SECRET = re.compile(
 )
 _CREDENTIALS = re.compile(r"(credentials\s*:\s+)([^{\s].*)")
 _URL = re.compile(r"(://)[^/@\s]+(@)")
-_PEM = re.compile(r"-----BEGIN.*")
+_PEM = re.compile(r"-----BEGIN.*|[A-Za-z0-9+/]{48,}={0,2}")
+_TOKEN = re.compile(
+    r"\b((?:Bearer|Basic)\s+)[\w.~+/=-]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]+\.[\w.-]+|\bgh[pousr]_\w+"
+)
 WIDTH = 160
 COLOURS = {"error": "31", "warning": "33", "info": "36"}
 
@@ -27,7 +30,7 @@ def text(results: Iterable[Result], *, colour: bool = False) -> str:
 
 
 def frames(result: Result, *, colour: bool = False) -> Iterator[str]:
-    lines = {file: text.split("\n") for file, text in result.sources.items()}
+    lines = _lines(result)
     for finding in result.findings:
         if finding.severity != "info":
             yield "\n".join(_frame(finding, lines, colour))
@@ -64,8 +67,20 @@ def _skipped(results: list[Result]) -> str:
 
 def masked(line: str) -> str:
     """The line without anything that looks like a secret."""
-    line = _URL.sub(r"\1…\2", _PEM.sub("…", line))
+    line = _URL.sub(r"\1…\2", _TOKEN.sub(r"\1…", _PEM.sub("…", line)))
     return _SECRET.sub(r"\1…", _CREDENTIALS.sub(r"\1…", line))
+
+
+def _lines(result: Result) -> dict[str, list[str]]:
+    """The files' lines, without what stands behind the beginning of a literal secret."""
+    lines = {file: text.split("\n") for file, text in result.sources.items()}
+    hidden: dict[tuple[str, int], int] = {}
+    for span in (finding.span for finding in result.findings if finding.rule == "SEC601"):
+        place = (span.file, span.line)
+        hidden[place] = min(span.column, hidden.get(place, span.column))
+    for (file, line), column in hidden.items():
+        lines[file][line - 1] = lines[file][line - 1][: column - 1] + "…"
+    return lines
 
 
 def _frame(finding: Finding, lines: dict[str, list[str]], colour: bool) -> Iterator[str]:
@@ -98,7 +113,7 @@ def _source(label: Label, lines: list[str], width: int) -> Iterator[str]:
     line = lines[span.line - 1] if span.line <= len(lines) else ""
     shown = masked(line)
     end = span.end_column if span.end_line == span.line else len(line.rstrip()) + 1
-    length = max(1, min(end, WIDTH) - span.column)
+    length = max(1, min(end, WIDTH) - span.column) if span.column < len(line) else 1  # what is hidden has no length
     if len(shown) > WIDTH:
         shown = shown[: WIDTH - 1] + "…"
     yield f"{span.line:>{width}} | {shown}"

@@ -19,8 +19,12 @@ Bad:
 Good:
 
     clusters:
-      metro: {bootstrap: [k1.fra.example.internal:9093], regions: [fra, ams, lux], stretch: {tie_breaker: lux}}
-      dublin: {bootstrap: [k1.dub.example.internal:9093], region: dub}
+      metro:
+        bootstrap: [k1.fra.example.internal:9093]
+        regions: [fra, ams, lux]
+        stretch: {tie_breaker: lux}
+        security: {protocol: SSL}
+      dublin: {bootstrap: [k1.dub.example.internal:9093], region: dub, security: {protocol: SSL}}
     flows:
       - source: metro
         target: dublin

@@ -1,0 +1,41 @@
+"""Where clusters stand: their regions, their name spaces, and whether an address is this very machine."""
+
+from __future__ import annotations
+
+from topology.model import Topology
+from topology.plan import PlanCluster
+
+
+def regions(topology: Topology, alias: str) -> frozenset[str]:
+    """What `region` or `regions` say; empty: unknown."""
+    cluster = topology.root.at("clusters", alias)
+    if cluster is None:
+        return frozenset()
+    one = cluster.get("region")
+    return frozenset(cluster.texts("regions")) or (frozenset({one}) if one else frozenset())
+
+
+def apart(topology: Topology, one: str, two: str) -> bool:
+    """Whether both say their region, and have none in common."""
+    here, there = regions(topology, one), regions(topology, two)
+    return bool(here and there and not here & there)
+
+
+def host(address: str) -> str:
+    """Of `host:port` or `[::1]:port`."""
+    return address.rpartition(":")[0].strip("[]").lower()
+
+
+def loopback(cluster: PlanCluster | None) -> bool:
+    """Whether every address never leaves the machine: then nobody can listen on the way, and it is a lab."""
+    return cluster is not None and bool(cluster.bootstrap) and all(_loopback(host(each)) for each in cluster.bootstrap)
+
+
+def name_spaces(cluster: PlanCluster) -> frozenset[str]:
+    """The last two labels of its host names; addresses in numbers and names of one label say nothing."""
+    labels = [host(address).rstrip(".").split(".") for address in cluster.bootstrap]
+    return frozenset(".".join(each[-2:]) for each in labels if len(each) > 1 and not each[-1].isdecimal())
+
+
+def _loopback(name: str) -> bool:
+    return name in ("localhost", "::1") or name.endswith(".localhost") or name.startswith("127.")

@@ -1,0 +1,97 @@
+"""SEC603 plaintext-link: a flow runs between regions, or between name spaces, and one of its ends speaks PLAINTEXT.
+
+Why: what leaves a site passes networks that others can read and write, and every record is on it. Two clusters are
+apart when both say a `region` and have none in common, or when the last two labels of their host names differ
+(`example.internal`, `example.org`). What is not declared is not guessed; addresses on this machine are not looked at.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9092], region: eu-west-1, security: {protocol: PLAINTEXT}}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        region: us-east-1
+        security: {protocol: SSL}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
+      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: own; apache/kafka docs/security.html for what PLAINTEXT leaves open
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.sec.places import apart, loopback, name_spaces, regions
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    open_ends = {
+        alias
+        for alias, cluster in topology.clusters.items()
+        if cluster.security.protocol == "PLAINTEXT" and not loopback(cluster)
+    }
+    found: dict[str, list[tuple[Flow, str]]] = {}
+    for flow in topology.flows:
+        ends = sorted({flow.source, flow.target} & open_ends)
+        because = _apart(topology, flow) if ends else None
+        if because is not None:
+            for alias in ends:
+                found.setdefault(alias, []).append((flow, because))
+    for alias, flows in sorted(found.items()):
+        yield _problem(topology, alias, flows)
+
+
+def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> Problem:
+    first, because = flows[0]
+    names = [flow.id for flow, _ in flows]
+    cluster = topology.root.at("clusters", alias)
+    undeclared = cluster is None or cluster.at("security", "protocol") is None
+    speaks = "speaks PLAINTEXT (no `security` says otherwise)" if undeclared else "speaks PLAINTEXT"
+    return Problem(
+        "SEC603",
+        f"{alias} {speaks}, and {some(names)} {'runs' if len(names) == 1 else 'run'} between sites: {because}",
+        labels(
+            (cluster.where("security", "protocol") if cluster is not None else None, "no TLS"),
+            (first.declared, because),
+        ),
+        path=f"clusters.{alias}.security.protocol",
+        ids=(alias, *names),
+        help=f"use `protocol: SSL` or `SASL_SSL` for {alias}",
+    )
+
+
+def _apart(topology: Topology, flow: Flow) -> str | None:
+    """Why the two ends are not at one site, in words; None when they are, or nobody knows."""
+    if apart(topology, flow.source, flow.target):
+        one, two = (", ".join(sorted(regions(topology, alias))) for alias in (flow.source, flow.target))
+        return f"{flow.source} is in {one}, {flow.target} in {two}"
+    source, target = topology.clusters.get(flow.source), topology.clusters.get(flow.target)
+    if source is None or target is None:
+        return None
+    here, there = name_spaces(source), name_spaces(target)
+    if here and there and not here & there:
+        return f"{flow.source} is in {min(here)}, {flow.target} in {min(there)}"
+    return None
+
+
+RULE = Rule("SEC603", "plaintext-link", "error", __doc__, check, ignorable=False)

@@ -1,0 +1,94 @@
+"""SEC604 tls-verification-off: the file tries to switch off the check of the brokers' certificates or host names.
+
+Why: without that check TLS only hides data from those who do not try: whoever can redirect a connection reads and
+changes everything, and gets the credentials. The language has no such switch; the rule finds the keys that other tools
+use for it. Name your own authority in `security.ca` instead.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        security: {protocol: SSL, ssl.endpoint.identification.algorithm: ""}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        security: {protocol: SSL, ca: {file: /etc/kafka/ca.pem}}
+
+Source: KIP-294, which made the check the default; CWE-295
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.sec.secrets import Scalar, scalars
+
+# keys without dots, dashes and underscores; CHECKS are off with a word of OFF, SKIPS with one of ON
+CHECKS = {
+    "sslendpointidentificationalgorithm",
+    "endpointidentificationalgorithm",
+    "enablesslcertificateverification",
+    "sslverify",
+    "verifyssl",
+    "tlsverify",
+    "verifytls",
+    "verifycertificate",
+    "verifycertificates",
+    "verifyhostname",
+    "hostnameverification",
+    "sslcheckhostname",
+    "checkhostname",
+    "rejectunauthorized",
+    "tlsverification",
+    "sslcertreqs",
+    "verifymode",
+}
+SKIPS = {
+    "insecure",
+    "allowinsecure",
+    "insecureskipverify",
+    "skipverify",
+    "skiptlsverify",
+    "tlsskipverify",
+    "skipsslverify",
+    "sslskipverify",
+    "insecureskiptlsverify",
+    "trustall",
+    "trustallcertificates",
+    "disablehostnameverification",
+    "disablesslverification",
+}
+OFF = {"", "~", "null", "none", "false", "off", "no", "0", "disabled", "cert_none"}
+ON = {"true", "on", "yes", "1", "enabled"}
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for scalar in scalars(context.loaded.nodes):
+        if not scalar.is_key and scalar.names and _off(scalar):
+            text = scalar.node.text or '""'
+            yield Problem(
+                "SEC604",
+                f"`{scalar.path}: {text}` asks for TLS without checking whom it speaks to",
+                (Label(scalar.node.span),),
+                path=scalar.path,
+                ids=(scalar.path,),
+                help="remove it; with certificates of your own authority say `security: {ca: {file: path}}`",
+            )
+
+
+def _off(scalar: Scalar) -> bool:
+    name = re.sub(r"[^a-z0-9]", "", scalar.names[-1].lower())
+    text = scalar.node.text.strip().lower()
+    if name == "verify":  # `flows[].verify` is the proof
+        return scalar.names[0] == "clusters" and text in OFF
+    return (name in CHECKS and text in OFF) or (name in SKIPS and text in ON)
+
+
+RULE = Rule("SEC604", "tls-verification-off", "error", __doc__, check, ignorable=False)

@@ -1,0 +1,60 @@
+"""SEC605 shared-credential: two clusters are reached with one and the same credential.
+
+Why: whoever takes it from one place has both clusters, a rotation has to happen everywhere at the same moment, and no
+log says which of the two was meant. A certificate authority may be shared; a client's key or password may not.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka}}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka}}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka_a}}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka_b}}
+
+Source: confluentinc/kcp, its guide: one credential a client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    found: dict[tuple[str, str], dict[str, Span]] = {}
+    for alias, cluster in sorted(topology.clusters.items()) if topology is not None else ():
+        declared = topology.root.at("clusters", alias, "security") if topology is not None else None
+        for name, reference in (("credentials", cluster.security.credentials), ("key", cluster.security.key)):
+            if declared is not None and reference is not None:
+                found.setdefault((reference.kind, reference.name), {}).setdefault(alias, declared.where(name))
+    for (kind, _), clusters in sorted(found.items()):
+        if len(clusters) > 1:
+            aliases = tuple(clusters)
+            first = aliases[0]
+            yield Problem(
+                "SEC605",
+                f"{some(aliases)} share one credential, the same `{kind}`",
+                labels(*((span, f"used for {alias}") for alias, span in clusters.items())),
+                path=f"clusters.{first}.security",
+                ids=(kind, *aliases),
+                help="give each cluster a credential of its own, under its own name",
+            )
+
+
+RULE = Rule("SEC605", "shared-credential", "warning", __doc__, check)

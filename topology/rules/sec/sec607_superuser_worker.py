@@ -1,0 +1,91 @@
+"""SEC607 superuser-worker: a principal may do everything at a cluster, and no narrower one could run the workers there.
+
+Why: one leaked worker then owns the cluster. A topology does not name the workers' principal, and a scan cannot see
+super users; so the rule looks for users with ALLOW ALL on every topic or on the cluster, and stays silent as soon as
+some other user has all that the flows need (READ at a source; WRITE, CREATE and `watershed.*` at a target): the workers
+can be that one.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    --- # topology scan
+    a:
+      topics: {orders: {}}
+      acls:
+        - {principal: "User:mirror", operation: ALL, permission: ALLOW, resource: TOPIC, name: "*", pattern: LITERAL}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    --- # topology scan
+    a:
+      topics: {orders: {}}
+      acls:
+        - {principal: "User:m", operation: READ, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
+
+Source: own; KIP-11 for what the operations include
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.inventory import InventoryAcl, InventoryCluster
+from topology.model import Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.sec.rights import Rights, wide
+from topology.rules.sec.worker import Needed, at_source, at_target
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology, inventory = context.topology, context.inventory
+    if topology is None or inventory is None:
+        return
+    for alias in sorted(topology.clusters):
+        cluster = inventory.cluster(alias)
+        needed = _needed(context, topology, alias, cluster) if cluster is not None and cluster.acls else ()
+        principals = wide(cluster) if cluster is not None and needed else {}
+        if cluster is None or not principals:
+            continue
+        rights = Rights(cluster)
+        narrow = (each for each in rights.principals if each not in principals)
+        if any(not rights.missing(each, needed) for each in narrow):
+            continue
+        first = next(iter(principals.values()))
+        declared = topology.root.at("clusters", alias)
+        yield Problem(
+            "SEC607",
+            f"{some(tuple(principals))} may do everything at {alias}, and no narrower user could run the workers there",
+            labels((declared.key if declared is not None else None, "this cluster")),
+            path=f"clusters.{alias}",
+            ids=(alias, *principals),
+            notes=(f"{first.principal}: ALLOW ALL on {_shown(first)}",),
+            help="give the workers a user of their own: READ and DESCRIBE_CONFIGS on what they copy; at a target WRITE "
+            "and CREATE there, and the topics `watershed.*`",
+            confidence="possible",
+        )
+
+
+def _needed(context: Context, topology: Topology, alias: str, cluster: InventoryCluster | None) -> Needed:
+    reads = [right for flow in topology.flows if flow.source == alias for right in at_source(context, flow)]
+    writes = (
+        [right for flow in topology.flows if flow.target == alias for right in at_target(context, flow, cluster)]
+        if cluster is not None
+        else []
+    )
+    return tuple(dict.fromkeys((*reads, *writes)))
+
+
+def _shown(acl: InventoryAcl) -> str:
+    return "the cluster" if acl.resource.upper() == "CLUSTER" else "topic `*`"
+
+
+RULE = Rule("SEC607", "superuser-worker", "warning", __doc__, check, needs="inventory")

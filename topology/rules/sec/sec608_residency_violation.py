@@ -1,0 +1,85 @@
+"""SEC608 residency-violation: a topic that must stay in one legal area is carried into a cluster that is in another.
+
+Why: it is against the law or a contract from the first record on, and copies are hard to take back. Followed over every
+flow that carries the topic on. A cluster that does not say its `residency` is not judged.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        residency: eu
+        topics: [{match: {glob: "customers.*"}, residency: eu}]
+      b: {bootstrap: [k1.b.example.internal:9093], residency: us}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "*"}], exclude: [{glob: "test.*"}]}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        residency: eu
+        topics: [{match: {glob: "customers.*"}, residency: eu}]
+      b: {bootstrap: [k1.b.example.internal:9093], residency: us}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [{glob: "*"}], exclude: [{glob: "test.*"}, {glob: "customers.*"}]}
+
+Source: own; robot-head/crabka residency module, where a denial wins over what is allowed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.sec.journeys import Journey, journeys
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+
+    def elsewhere(journey: Journey) -> bool:
+        there = _residency(topology, journey.target)
+        return there is not None and there.casefold() != journey.label.casefold()
+
+    for journey in journeys(context, "residency", elsewhere):
+        if elsewhere(journey):
+            yield _problem(topology, journey)
+
+
+def _problem(topology: Topology, journey: Journey) -> Problem:
+    last = journey.flows[-1]
+    there = topology.root.at("clusters", journey.target, "residency")
+    over = f" (by way of {journey.route})" if len(journey.flows) > 1 else ""
+    return Problem(
+        "SEC608",
+        f"flow {last.id} carries `{journey.symbol.label}`, which must stay in {journey.label}, to {journey.target} in "
+        f"{_residency(topology, journey.target)}{over}",
+        labels(
+            (last.declared, "carries it there"),
+            (journey.span, f"must stay in {journey.label}"),
+            (there.span if there is not None else None, "another place"),
+        ),
+        path=f"{last.path}.topics",
+        ids=(last.id, journey.birth, journey.symbol.label),
+        help=f"exclude these topics from flow {journey.flows[0].id}, or copy them to a cluster in {journey.label}",
+        confidence="certain" if journey.symbol.certain else "possible",
+    )
+
+
+def _residency(topology: Topology, alias: str) -> str | None:
+    said: str | None = topology.root.get("clusters", alias, "residency")
+    return said
+
+
+RULE = Rule("SEC608", "residency-violation", "error", __doc__, check)

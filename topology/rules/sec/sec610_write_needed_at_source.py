@@ -1,0 +1,55 @@
+"""SEC610 write-needed-at-source: a flow's source is written to by Watershed as well, so READ is not enough there.
+
+Why: a source is safest when nothing of a replicator may write to it. A paused flow back to it needs WRITE and CREATE
+for its topics and for the control topics `watershed.*` the day it is started, and a migration's rollback commits
+positions of groups there. Granted in a hurry, such rights are granted too widely.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+      - source: b
+        target: a
+        topics: {include: [orders]}
+        state: paused
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+
+Source: strimzi/strimzi-kafka-operator, its MirrorMaker 2 example keeps offset-syncs at the target for this reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    running = {(flow.source, flow.target): flow for flow in topology.flows if flow.plan.state == "running"}
+    for back in topology.flows:
+        there = running.get((back.target, back.source))
+        if back.plan.state == "paused" and there is not None:
+            yield Problem(
+                "SEC610",
+                f"flow {there.id} only reads {there.source}, but flow {back.id} will write there when it is started",
+                labels((back.declared, f"writes to {back.target}"), (there.declared, "reads from it")),
+                path=back.path,
+                ids=(back.id, there.id),
+                help=f"grant WRITE and CREATE at {back.target} for its topics and `watershed.*` before it is needed",
+            )
+
+
+RULE = Rule("SEC610", "write-needed-at-source", "info", __doc__, check)

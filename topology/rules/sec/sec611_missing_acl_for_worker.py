@@ -1,0 +1,95 @@
+"""SEC611 missing-acl-for-worker: no user has all the rights that a flow's workers need at a cluster.
+
+Why: the workers start after the change window opened, and are refused there. The topology does not name their user, so
+the rule asks whether any user could run them: READ and DESCRIBE_CONFIGS on the topics at the source; WRITE, CREATE of
+what does not exist and the control topics `watershed.*` at the target. A super user needs no ACL and cannot be seen.
+Clusters that show no ACLs, and those that allow what no ACL mentions, are not judged.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    --- # topology scan
+    a:
+      topics: {orders: {}}
+      acls:
+        - {principal: "User:m", operation: DESCRIBE, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+    --- # topology scan
+    a:
+      topics: {orders: {}}
+      acls:
+        - {principal: "User:m", operation: READ, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
+        - principal: "User:m"
+          operation: DESCRIBE_CONFIGS
+          permission: ALLOW
+          resource: TOPIC
+          name: orders
+          pattern: LITERAL
+
+Source: own; KIP-11 and KIP-290 for what ACLs mean
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.inventory import Inventory
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.sec.rights import Rights
+from topology.rules.sec.worker import Needed, at_source, at_target
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology, inventory = context.topology, context.inventory
+    if topology is None or inventory is None:
+        return
+    rights = _rights(inventory)
+    for flow in topology.flows:
+        if flow.plan.state == "paused":
+            continue
+        source, target = inventory.cluster(flow.source), inventory.cluster(flow.target)
+        if source is not None and flow.source in rights:
+            yield from _lacking(flow, flow.source, rights[flow.source], at_source(context, flow))
+        if target is not None and flow.target in rights:
+            yield from _lacking(flow, flow.target, rights[flow.target], at_target(context, flow, target))
+
+
+def _rights(inventory: Inventory) -> dict[str, Rights]:
+    """Of the clusters that show their ACLs and refuse what none allows."""
+    shown = {alias: Rights(each) for alias, each in inventory.clusters.items() if each.acls is not None}
+    return {alias: rights for alias, rights in shown.items() if not rights.open}
+
+
+def _lacking(flow: Flow, alias: str, rights: Rights, needed: Needed) -> Iterator[Problem]:
+    lacks = [(rights.missing(principal, needed), principal) for principal in rights.principals]
+    if not needed or any(not missing for missing, _ in lacks):
+        return
+    missing, nearest = min(lacks, key=lambda each: (len(each[0]), each[1]), default=([], ""))
+    first = [str(right).replace("`", "") for right in missing]
+    notes = (f"{nearest} comes nearest; it lacks {some(first)}",) if missing else ("no user has any right there",)
+    yield Problem(
+        "SEC611",
+        f"no user has the rights at {alias} that the workers of flow {flow.id} need",
+        labels((flow.declared, f"works at {alias}")),
+        path=flow.path,
+        ids=(flow.id, alias),
+        notes=notes,
+        help="grant what is missing to the workers' user; when that is a super user, say so in a comment that silences "
+        "this rule",
+        confidence="likely",
+    )
+
+
+RULE = Rule("SEC611", "missing-acl-for-worker", "error", __doc__, check, needs="live")

@@ -1,0 +1,136 @@
+"""What looks like a secret in the raw file, also where the language has no place for it; no value is returned."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from topology.finding import Confidence, Span
+from topology.nodes import Node
+from topology.quoting import shown
+from topology.shapes import NULL
+
+Key = str | int
+REFERENCES = ("env", "file", "airflow_connection")
+_HOLDERS = {("credentials",), ("ca",), ("certificate",), ("key",)}
+_NO_SECRET = {"true", "false", "yes", "no", "on", "off"}
+# the end of a key without dots and dashes; the list follows what Kafka's clients and confluentinc/kcp redact
+_KEY = re.compile(
+    r"(?:password|passwd|passphrase|pwd|secret|secretkey|accesskey|apikey|token|privatekey|jaasconfig|userinfo"
+    r"|keystorekey)$"
+)
+_TEXTS = (
+    (re.compile(r"-----BEGIN [A-Z ]+-----"), "a key or certificate in PEM form"),
+    (re.compile(r"LoginModule\s+(?:required|requisite|sufficient|optional)\b"), "JAAS text"),
+    (re.compile(r"://[^\s/@]+@|(?<![^\s\"',\[])[^\s/@:]+:[^\s/@:]+@[^\s@]"), "user and password in an address"),
+    (re.compile(r"\b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{16,}"), "an authorisation header"),
+    (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), "an AWS access key"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+"), "a JSON web token"),
+    (re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,})"), "an access token"),
+    (re.compile(r"(?i)(?:password|passwd|secret|token|api_?key)\s*=\s*[\"']?[^\s\"'${<]{2,}"), "a password in a text"),
+)
+_PERHAPS = re.compile(r"[@=]|-----BEGIN|LoginModule|Bearer|Basic|AKIA|ASIA|eyJ|gh[pousr]_|xox", re.IGNORECASE)
+_INTERPOLATION = re.compile(r"\$\{[\w.:/-]+\}|\$\([\w.]+\)|\{\{[^{}]+\}\}|<%[^%]*%>")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONNECTION = re.compile(r"[\w#!()\-.:/\\]+")  # apache/airflow connection ids
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A scalar of the raw file with the keys and numbers that lead to it. is_key: it is itself a key."""
+
+    keys: tuple[Key, ...]
+    node: Node
+    is_key: bool = False
+
+    @property
+    def path(self) -> str:
+        """Readable, and without anything that looks like a secret."""
+        text = ""
+        for key in self.keys:
+            if isinstance(key, int):
+                text += f"[{key}]"
+            else:
+                text += ("." if text else "") + ("…" if text_secret(key) else shown(key))
+        return text
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys without the numbers of lists."""
+        return tuple(key for key in self.keys if isinstance(key, str))
+
+    @property
+    def start(self) -> Span:
+        """Where it begins, one letter long: its end would say how long the secret is."""
+        span = self.node.span
+        return Span(span.file, span.line, span.column, span.line, span.column + 1)
+
+
+def scalars(nodes: Iterable[Node]) -> Iterator[Scalar]:
+    """Every scalar of the trees, keys included, from the top."""
+    todo: list[tuple[tuple[Key, ...], Node]] = [((), node) for node in reversed(tuple(nodes))]
+    while todo:
+        keys, node = todo.pop()
+        if node.kind == "scalar":
+            yield Scalar(keys, node)
+        elif node.kind == "list":
+            todo += [((*keys, index), each) for index, each in reversed(list(enumerate(node.items)))]
+        else:
+            for key, _ in node.entries:
+                if key.kind == "scalar":
+                    yield Scalar((*keys, key.text), key, is_key=True)
+            todo += [((*keys, key.text), value) for key, value in reversed(node.entries)]
+
+
+def secret(scalar: Scalar) -> tuple[str, Confidence] | None:
+    """What kind of secret the scalar holds, in words, and how sure that is."""
+    text, names = scalar.node.text, scalar.names
+    found = text_secret(text)
+    if found is not None:
+        return found, "certain"
+    if scalar.is_key or not names or text in NULL or names[-2:-1] == ("map",):
+        return None  # the keys of `naming.map` are topics
+    if names[-1] in REFERENCES and (names[-2:-1] in _HOLDERS or _secret_key(names[-2] if len(names) > 1 else "")):
+        return ("a secret where its name belongs", "likely") if _no_reference(names[-1], text) else None
+    if text.lower() in _NO_SECRET or _INTERPOLATION.fullmatch(text):
+        return None
+    if _secret_key(names[-1]):
+        return "a password, key or token", "certain"
+    if names[-1] == "credentials":
+        return "a text where only a reference may stand", "certain" if looks_random(text) else "likely"
+    return None
+
+
+def text_secret(text: str) -> str | None:
+    """What the text is, wherever it stands; None: nothing that is known."""
+    if _PERHAPS.search(text) is None:
+        return None
+    return next((what for pattern, what in _TEXTS if pattern.search(text)), None)
+
+
+def looks_random(text: str) -> bool:
+    """Sixteen letters or more without a word in them: three kinds of characters and 3.5 bits a letter (Shannon)."""
+    if len(text) < 16 or not re.fullmatch(r"[\w+/=.~!@#$%^&*-]+", text):
+        return False
+    kinds = sum(bool(re.search(kind, text)) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]"))
+    shares = [count / len(text) for count in Counter(text).values()]
+    return kinds >= 3 and -sum(share * math.log2(share) for share in shares) >= 3.5
+
+
+def _secret_key(name: str) -> bool:
+    return _KEY.search(re.sub(r"[^a-z0-9]", "", name.lower())) is not None
+
+
+def _no_reference(kind: str, text: str) -> bool:
+    """Whether a text put into `{env: …}`, `{file: …}` or `{airflow_connection: …}` cannot be its name."""
+    if _INTERPOLATION.search(text):
+        return False
+    mixed = all(re.search(each, text) for each in ("[a-z]", "[A-Z]", "[0-9]")) and len(text) >= 10
+    if kind == "env":
+        return _VARIABLE.fullmatch(text) is None or mixed
+    if kind == "file":
+        return (mixed and not set("/.\\") & set(text)) or "\n" in text
+    return _CONNECTION.fullmatch(text) is None or (mixed and looks_random(text))

@@ -149,7 +149,7 @@ class _Reader:
 
     def _primary(self, depth: int) -> Value:
         token = self._peek()
-        if token.kind in ("end", "newline") or token.text in (",", "}", "]", ")"):
+        if token.kind in ("end", "newline") or (token.kind == "sign" and token.text in (",", "}", "]", ")")):
             raise BrokenHcl("a value is missing here", token.span)
         self._next()
         if token.kind == "string":
@@ -191,7 +191,7 @@ class _Reader:
                 parts.append(f".{after.text}")
                 self.position += 2
             elif sign.text == "[" and after.kind in ("string", "number") and closing.text == "]":
-                if after.interpolated:
+                if after.interpolated or closing.kind != "sign":
                     break
                 parts.append(f'["{after.text}"]' if after.kind == "string" else f"[{after.text}]")
                 self.position += 3

@@ -67,14 +67,18 @@ def write(topology: Topology) -> Exported:
 
 def links_of(topology: Topology, notes: Notes) -> list[tuple[str, str]]:
     """(flow id, properties) in the order of ids, of the flows that can be links."""
+    routes: dict[tuple[str, str], list[Flow]] = {}
+    for flow in topology.flows:
+        routes.setdefault((flow.source, flow.target), []).append(flow)
     return [
         (flow.id, text)
         for flow in topology.flows
-        if _possible(flow, topology, notes) and (text := _link(flow, topology, notes)) is not None
+        if _possible(flow, routes.get((flow.target, flow.source), []), topology, notes)
+        and (text := _link(flow, topology, notes)) is not None
     ]
 
 
-def _possible(flow: Flow, topology: Topology, notes: Notes) -> bool:
+def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: Notes) -> bool:
     """Says why not."""
     naming, settings = flow.plan.naming, flow.settings
     what, named = f"flow {flow.id}", settings.where("naming")
@@ -88,7 +92,7 @@ def _possible(flow: Flow, topology: Topology, notes: Notes) -> bool:
     elif flow.plan.merge:
         why = "a mirror topic has one source, so flows cannot be merged; the flow is left out"
         notes.leave(what, why, settings.where("merge"))
-    elif (back := _way_back(flow, topology.flows)) is not None:
+    elif (back := _way_back(flow, opposite)) is not None:
         why = f"{back.id} has the same topics, and a mirror topic is read-only; the flow is left out"
         notes.leave(what, why, flow.declared)
     else:
@@ -96,14 +100,13 @@ def _possible(flow: Flow, topology: Topology, notes: Notes) -> bool:
     return False
 
 
-def _way_back(flow: Flow, flows: Sequence[Flow]) -> Flow | None:
+def _way_back(flow: Flow, opposite: Sequence[Flow]) -> Flow | None:
     """A running flow the other way that keeps the names of topics which this one, running too, also takes."""
-    for other in flows:
-        opposite = (other.source, other.target) == (flow.target, flow.source)
+    for other in opposite:
         plain = not flow.plan.naming.grows and not other.plan.naming.grows
         running = flow.plan.state == other.plan.state == "running"
         sides = frozenset((("", "", flow.plan.topics), ("", "", other.plan.topics)))
-        if opposite and plain and running and common(sides).found:
+        if plain and running and common(sides).found:
             return other
     return None
 
@@ -329,4 +332,6 @@ def _useful(each: Selector, include: list[Selector]) -> bool:
 
 
 def _meet(one: Selector, other: Selector) -> bool:
-    return meets(one.automaton(), other.automaton())
+    if one.kind == "literal":
+        return other.matches(one.text)
+    return one.matches(other.text) if other.kind == "literal" else meets(one.automaton(), other.automaton())

@@ -17,8 +17,9 @@ from topology.interop import linking_keys
 from topology.interop.imported import ImportedFlow
 from topology.interop.linking_filters import ALL, Filters, all_acls, filters_of
 from topology.interop.said import Notes, Said
+from topology.overlap import common
 from topology.quantities import duration_text
-from topology.selectors import INTERNAL, Selector, is_internal
+from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 
 ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
 TOOL_GROUPS = tuple(Selector("glob", text) for text in ("console-consumer-*", "connect-*"))
@@ -294,7 +295,8 @@ def _check(links: list[Link], notes: Notes) -> None:
         first, second = (each.config.get("consumer.offset.sync.enable") for each in (one, other))
         if first is None or second is None or {first.text.strip().lower(), second.text.strip().lower()} != {"true"}:
             continue
-        if _meet(_group_filters(one), _group_filters(other)):
+        sides = (TopicSelection(_group_filters(one)), TopicSelection(_group_filters(other)))
+        if common(frozenset(("", "", side) for side in sides)).found:
             notes.say(
                 "SYC502",
                 f"group offsets go {one.source} to {one.target} and back: a group that exists on both sides is moved "
@@ -309,14 +311,3 @@ def _check(links: list[Link], notes: Notes) -> None:
 def _group_filters(link: Link) -> tuple[Selector, ...]:
     said = link.config.get("consumer.offset.group.filters")
     return (ALL,) if said is None else filters_of(said, "groupFilters", Notes()).include
-
-
-def _meet(ones: tuple[Selector, ...], others: tuple[Selector, ...]) -> bool:
-    """Literals and prefixes only: two meet when one begins with the other, up to a literal's full length."""
-    return any(
-        one.matches(other.text.rstrip("*")) or other.matches(one.text.rstrip("*"))
-        if one.kind != other.kind
-        else one == other or (one.kind == "glob" and (one.matches(other.text[:-1]) or other.matches(one.text[:-1])))
-        for one in ones
-        for other in others
-    )

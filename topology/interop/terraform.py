@@ -13,6 +13,9 @@ from topology.interop.hcl import Block, Value, read_hcl
 from topology.interop.said import Notes
 
 MAX_HOPS = 16
+# values of `jsonencode`, and characters of one text: locals that name each other must not grow without end
+MAX_WORK = 50_000
+MAX_TEXT = 1 << 20
 _PART = re.compile(r"\$\{([^{}]*)\}")
 _PLAIN_REFERENCE = re.compile(r"\s*([^\W\d][\w-]*(?:\.[\w-]+)+)\s*")
 _WRAPPERS = ("toset", "tolist", "tostring", "tomap", "trimspace", "nonsensitive", "sensitive")
@@ -26,6 +29,8 @@ class Module:
     addressed: dict[str, Block] = field(default_factory=dict)
     variables: dict[str, Block] = field(default_factory=dict)
     locals: dict[str, Value] = field(default_factory=dict)
+    work: int = 0
+    texts_of: dict[str, str | None] = field(default_factory=dict)
 
     def resources(self, type_: str) -> Iterator[Block]:
         """Managed resources of a type, in the order of the files."""
@@ -49,7 +54,14 @@ class Module:
 
     def text(self, value: Value | None, hops: int = 0) -> str | None:
         """The text of a value, when all of it is known: literals, interpolations of what is known, `jsonencode`."""
-        found = self.known(value)
+        if value is not None and value.kind == "reference":
+            if value.text not in self.texts_of:
+                self.texts_of[value.text] = None  # as long as it is looked for: a circle is unknown
+                self.texts_of[value.text] = self._text(self.known(value), hops)
+            return self.texts_of[value.text]
+        return self._text(self.known(value), hops)
+
+    def _text(self, found: Value | None, hops: int) -> str | None:
         if found is None or hops > MAX_HOPS:
             return None
         if found.kind == "call" and found.text == "jsonencode" and len(found.items) == 1:
@@ -95,21 +107,23 @@ class Module:
         return block.value(attribute) if block is not None else None
 
     def _interpolated(self, value: Value, hops: int) -> str | None:
-        unknown = False
+        unknown, length = False, 0
 
         def replacement(match: re.Match[str]) -> str:
-            nonlocal unknown
+            nonlocal unknown, length
             plain = _PLAIN_REFERENCE.fullmatch(match[1])
             text = self.text(Value("reference", value.span, plain[1]), hops) if plain is not None else None
-            unknown = unknown or text is None
-            return text or ""
+            length += len(text or "")
+            unknown = unknown or text is None or length > MAX_TEXT
+            return "" if unknown else text or ""
 
         text = _PART.sub(replacement, value.text)
         return None if unknown or "%{" in text else text
 
     def _data(self, value: Value, hops: int) -> object:
         found = self.known(value)
-        if found is None or hops > 64:
+        self.work += 1
+        if found is None or hops > MAX_HOPS or self.work > MAX_WORK:
             return _UNKNOWN
         if found.kind == "list":
             items = [self._data(each, hops + 1) for each in found.items]

@@ -74,11 +74,22 @@ class InventoryAcl:
 
 
 @dataclass(frozen=True, slots=True)
+class InventoryFlow:
+    """What is ordered for one flow into a cluster: by which topology, from the plan with which hash, and whether it
+    shall run (`running`, `paused` or `stopped`)."""
+
+    topology: str
+    plan_hash: str
+    state: str = "running"
+
+
+@dataclass(frozen=True, slots=True)
 class InventoryCluster:
     """One cluster at `taken_ms`. kafka is the release that the brokers' features or API versions show ("4.3"), None
     when unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
     `user=app` to its limits. configs are broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
-    not_seen says in words what could not be read and why."""
+    flows are the orders in its topic `watershed.flows`, by flow id; empty where Watershed writes nothing. not_seen says
+    in words what could not be read and why."""
 
     alias: str
     cluster_id: str
@@ -90,6 +101,7 @@ class InventoryCluster:
     groups: Mapping[str, InventoryGroup] = field(default_factory=lambda: MappingProxyType({}))
     acls: tuple[InventoryAcl, ...] | None = None
     quotas: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
+    flows: Mapping[str, InventoryFlow] = field(default_factory=lambda: MappingProxyType({}))
     not_seen: tuple[str, ...] = ()
 
     @property

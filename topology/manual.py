@@ -16,6 +16,7 @@ from topology.inventory import (
     InventoryAcl,
     InventoryBroker,
     InventoryCluster,
+    InventoryFlow,
     InventoryGroup,
     InventoryTopic,
 )
@@ -91,6 +92,7 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
     }
     groups = {name: InventoryGroup(name, **{"state": "Empty", **each}) for name, each in said.pop("groups", {}).items()}
     acls = said.pop("acls", None)
+    flows = {name: InventoryFlow(**each) for name, each in said.pop("flows", {}).items()}
     return InventoryCluster(
         alias,
         said.pop("cluster_id", f"id-of-{alias}"),
@@ -102,5 +104,6 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
         topics=topics,
         groups=groups,
         acls=None if acls is None else tuple(InventoryAcl(**each) for each in acls),
+        flows=flows,
         **said,
     )

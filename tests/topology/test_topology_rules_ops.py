@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from topology.compile import plan_of
 from topology.configuration import Configuration
 from topology.finding import Finding
 from topology.lint import lint_loaded
@@ -16,6 +17,13 @@ SCAN = "--- # topology scan\n"
 def found(code: str, text: str, configuration: Configuration | None = None) -> list[Finding]:
     result = lint_loaded(load_text(complete(text)), inventory_of(text, live=True), configuration or Configuration())
     return [finding for finding in result.findings if finding.rule == code]
+
+
+def compiled(text: str) -> str:
+    """The hash that `topology compile` gives."""
+    loaded = load_text(complete(text))
+    assert loaded.topology is not None
+    return plan_of(loaded.topology, lint_loaded(loaded).proofs).hash
 
 
 def verified(every: str, more: str = "") -> str:
@@ -33,6 +41,17 @@ def declared(facts: str, scan: str) -> str:
     return f"clusters:\n  a: {{bootstrap: ['k:1'], {facts}}}\n" + SCAN + f"a: {{{scan}}}\n"
 
 
+TWO = (
+    "flows: [{source: a, target: b, topics: {include: [t]}}, "
+    "{source: a, target: b, suffix: two, topics: {include: [u]}}]\n"
+)
+ORDERED = (
+    TWO.replace("{", "{{").replace("}", "}}")
+    + SCAN
+    + "b: {{flows: {{a-to-b: {{topology: {a}, plan_hash: '{one}'}}, "
+    + "a-to-b-two: {{topology: {b}, plan_hash: '{two}'}}}}}}\n"
+)
+PLAN = compiled(TWO)
 TOPIC = "topics: {orders: {partitions: 6, configs: {retention.ms: '-1', cleanup.policy: 'delete,compact'}}}"
 
 CASES = [
@@ -60,6 +79,40 @@ CASES = [
         "clusters: {a: {bootstrap: ['k:1']}, b: {bootstrap: ['l:1']}, b-to-c: {bootstrap: ['m:1']}}\n"
         "flows: [{source: a, target: b, suffix: to-c, topics: {include: [t]}}]\n",
         ["error: the id a-to-b-to-c of a -> b is also that of a -> b-to-c"],
+    ),
+    (
+        "another topology has it",
+        "OPS902",
+        ORDERED.format(a="other", b="example", one="sha256:1", two="sha256:1"),
+        ["error: flow a-to-b at b belongs to topology other already"],
+    ),
+    # OPS905
+    (
+        "what runs is what the file gives",
+        "OPS905",
+        ORDERED.format(a="example", b="example", one=PLAN, two=PLAN),
+        [],
+    ),
+    (
+        "the file changed since",
+        "OPS905",
+        ORDERED.format(a="example", b="example", one="sha256:1", two="sha256:1"),
+        ["info: 2 flows of this topology follow the plan sha256:1, and the file gives sha256:"],
+    ),
+    (
+        "an apply stopped half way",
+        "OPS905",
+        ORDERED.format(a="example", b="example", one="sha256:1", two="sha256:2"),
+        ["error: flows follow 2 plans at once: sha256:1 `a-to-b`; sha256:2 `a-to-b-two`"],
+    ),
+    (
+        "a flow that left the file, whose target is still in it",
+        "OPS905",
+        "flows: [{source: b, target: c, topics: {include: [t]}}]\n"
+        + SCAN
+        + "b: {flows: {a-to-b: {topology: example, plan_hash: 'sha256:1'},"
+        + " a-to-b-old: {topology: example, plan_hash: 'sha256:1', state: stopped}}}",
+        ["warning: flow a-to-b of this topology is still ordered at b"],
     ),
     # OPS903
     ("as many as there are", "OPS903", pool(", limits: {workers: 4}", "workers: {count: 4}"), []),

@@ -8,6 +8,7 @@ from topology.rules.ops import (
     ops902_flow_id_collision,
     ops903_pool_oversubscribed,
     ops904_verify_overlaps,
+    ops905_plan_stale,
     ops906_facts_drift,
 )
 
@@ -16,5 +17,6 @@ RULES: tuple[Rule, ...] = (
     ops902_flow_id_collision.RULE,
     ops903_pool_oversubscribed.RULE,
     ops904_verify_overlaps.RULE,
+    ops905_plan_stale.RULE,
     ops906_facts_drift.RULE,
 )

@@ -50,6 +50,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology, Value
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 
@@ -62,6 +63,7 @@ def check(context: Context) -> Iterator[Problem]:
         if topology is not None:
             for source, target in _other_routes(topology, flow):
                 yield _ambiguous(topology, flow, source, target)
+            yield from _taken(context, topology, flow)
 
 
 def _other_routes(topology: Topology, flow: Flow) -> Iterator[tuple[str, str]]:
@@ -84,6 +86,21 @@ def _ambiguous(topology: Topology, flow: Flow, source: str, target: str) -> Prob
         ids=(flow.id,),
         help=f"rename an alias so that none holds `{BETWEEN}`, or give this flow a `suffix`",
     )
+
+
+def _taken(context: Context, topology: Topology, flow: Flow) -> Iterator[Problem]:
+    """Whether the target has orders for this id from somebody else, as far as a scan saw them."""
+    cluster = context.inventory.cluster(flow.target) if context.inventory is not None else None
+    order = cluster.flows.get(flow.id) if cluster is not None else None
+    if order is not None and order.topology != topology.name:
+        yield Problem(
+            "OPS902",
+            f"flow {flow.id} at {flow.target} belongs to topology {shown(order.topology)} already",
+            labels((flow.declared, "declared here, too")),
+            path=flow.path,
+            ids=(flow.id, flow.target),
+            help="give this flow a `suffix`, or remove it from one of the two topologies and stop it there first",
+        )
 
 
 def _declared(topology: Topology, alias: str) -> Value | None:

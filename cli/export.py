@@ -20,7 +20,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.command(epilog="Example: topology export topology/examples/active_standby.yaml --as mm2 -o mm2.properties")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--as", "name", required=True, metavar="FORMAT", callback=_target, help="mm2, strimzi, cluster-linking")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here, not to stdout.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here: a file, or a directory.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_context
@@ -31,6 +31,7 @@ def export(ctx: click.Context, path: Path, name: str, output: Path | None, form:
 
     Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read.
     """
+    from cli.output import write_all
     from topology import compile_path
     from topology.interop.exported import export as exported
     from topology.load import load_path
@@ -39,7 +40,11 @@ def export(ctx: click.Context, path: Path, name: str, output: Path | None, form:
     topology = load_path(path).topology
     assert topology is not None, "it compiled"
     result = exported(topology, name)
-    if output is not None:
+    if output is not None and output.is_dir():
+        if result.files is None:
+            raise click.UsageError(f"{output} is a directory, and --as {name} writes one file; name a file")
+        write_all({output / each: text for each, text in result.files})
+    elif output is not None:
         output.write_text(result.text, encoding="utf-8")
     if form == "json" or as_json:
         click.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))

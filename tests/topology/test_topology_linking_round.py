@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cli.main import main
 from topology.interop.formats import import_path, import_text
 from topology.interop.imported import NotCarried
 from topology.interop.linking_export import links_of, write
@@ -136,6 +137,14 @@ def test_every_link_alone_in_a_file_gives_the_same_topology(tmp_path: Path) -> N
     apart, together = import_path(tmp_path), import_text(write(topology).text, "links.properties")
     assert apart.flows == together.flows
     assert apart.clusters == together.clusters
+
+
+def test_a_directory_takes_a_file_for_each_link(tmp_path: Path) -> None:
+    example = str(EXAMPLES[0].parent / "chain.yaml")
+    assert main(["-q", "export", example, "--as", "cluster-linking", "-o", str(tmp_path)]) == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["port-to-cloud.properties", "ship-to-port.properties"]
+    assert [flow.id for flow in import_path(tmp_path).flows] == ["port-to-cloud", "ship-to-port"]
+    assert main(["-q", "export", example, "--as", "mm2", "-o", str(tmp_path)]) == 2
 
 
 HEAD = """\

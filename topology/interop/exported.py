@@ -13,11 +13,13 @@ from topology.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """`text` ends in a newline. `not_carried` has spans in the topology file."""
+    """`text` ends in a newline. `not_carried` has spans in the topology file. `files`: names and texts, where the tool
+    takes several files and `text` is all of them; None for one file."""
 
     format: str
     text: str
     not_carried: tuple[NotCarried, ...]
+    files: tuple[tuple[str, str], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """`{"schema": 1, "format": …, "text": …, "not_carried": […]}`"""

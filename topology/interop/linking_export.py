@@ -62,7 +62,8 @@ def write(topology: Topology) -> Exported:
         f"# Cluster links, exported from the topology {topology.name}. What a link cannot do is not in here.\n"
         "# The tools take one link a file: each begins with its line `# watershed: link=`.\n"
     )
-    return Exported("cluster-linking", head + "".join("\n" + text for _, text in links), notes.not_carried)
+    files = tuple((f"{name}.properties", text) for name, text in links)
+    return Exported("cluster-linking", head + "".join("\n" + text for _, text in links), notes.not_carried, files)
 
 
 def links_of(topology: Topology, notes: Notes) -> list[tuple[str, str]]:

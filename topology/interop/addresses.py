@@ -22,7 +22,8 @@ def bootstrap_of(alias: str, said: Said | None, notes: Notes) -> tuple[str, ...]
         elif "${" in text or "$(" in text:
             notes.leave(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
         elif text:
-            shown = "an entry" if "@" in text else f"`{text}`"  # what stands before an @ may be a password
+            # what stands before an @, or after a =, may be a password
+            shown = f"`{text}`" if re.fullmatch(r"[A-Za-z0-9._:/-]{1,100}", text) else "an entry"
             notes.say("SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span)
             notes.leave(f"`{said.name}`: {shown}", f"no address; correct `clusters.{alias}.bootstrap`", said.span)
     return tuple(dict.fromkeys(out))

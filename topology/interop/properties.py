@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from topology.finding import Span
-from topology.interop.said import Notes, Said
+from topology.interop.said import Notes, Said, is_key
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
@@ -55,7 +55,13 @@ def escaped(text: str, *, key: bool = False) -> str:
         written = re.sub(r"([ =:#!])", r"\\\1", written)
     elif written.startswith(" "):
         written = "\\" + written
-    return "".join(char if " " <= char <= "~" else f"\\u{ord(char) & 0xFFFF:04x}" for char in written)
+    return "".join(char if " " <= char <= "~" else _units(char) for char in written)
+
+
+def _units(char: str) -> str:
+    """One or two UTF-16 units, as Java has them."""
+    data = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))
 
 
 def _logical(text: str) -> Iterator[_Line]:
@@ -97,6 +103,10 @@ def _property(line: _Line, file: str, notes: Notes) -> Said | None:
         name, value = _unescaped(line.text[:end]), _unescaped(kept.rstrip())
     except ValueError as error:
         notes.say("SYN001", f"{error}; Java does not load this file", span, "write `\\\\u` for a plain backslash")
+        return None
+    if not is_key(name):
+        message = "the line begins with something that is no key"
+        notes.say("SYN011", message, key_span, "is there a `\\` missing at the end of the line above?")
         return None
     if kept != raw:
         notes.say(

@@ -3,6 +3,7 @@ and what the file does wrong."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from topology.finding import Label, Problem, Severity, Span
@@ -19,6 +20,9 @@ class Said:
     key: Span
 
 
+_SECRET = re.compile(r"(?i)((?:password|secret|token)\S*\s*=\s*)[^\s`]+")
+
+
 @dataclass(slots=True)
 class Notes:
     """The same thing said twice about one place is kept once: top-level settings speak for every flow."""
@@ -27,6 +31,7 @@ class Notes:
     wrong: dict[tuple[str, str, Span], Problem] = field(default_factory=dict)
 
     def leave(self, what: str, why: str, span: Span) -> None:
+        what, why = _masked(what), _masked(why)
         self.left.setdefault((what, span), NotCarried(what, why, span))
 
     def say(
@@ -40,6 +45,7 @@ class Notes:
         ids: tuple[str, ...] = (),
         severity: Severity | None = None,
     ) -> None:
+        message, help_ = _masked(message), _masked(help_)
         problem = Problem(code, message, (Label(span), *more), help=help_, ids=ids, severity=severity)
         self.wrong.setdefault((code, message, span), problem)
 
@@ -52,6 +58,16 @@ class Notes:
         return tuple(sorted(self.wrong.values(), key=lambda each: (each.labels[0].span, each.code, each.message)))
 
 
+def _masked(text: str) -> str:
+    """Without what looks like a secret: lines that run into one another bring it where a name or a topic is shown."""
+    return _SECRET.sub(r"\1…", text)
+
+
 def true(said: Said | None, default: bool) -> bool:
     """As Java's Boolean.parseBoolean: only `true`, in any case, is true."""
     return default if said is None else said.text.strip().lower() == "true"
+
+
+def is_key(text: str) -> bool:
+    """Whether it may be a setting's name. Anything else may be the rest of a secret, and is not shown."""
+    return not set(text) & set("\"';{}()\\=")

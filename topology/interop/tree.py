@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem, Span
 from topology.interop.formats import Document, spaced
-from topology.interop.said import Notes, Said
+from topology.interop.said import Notes, Said, is_key
 from topology.nodes import Node, parse
 
 MAX_DOCUMENTS = 200
@@ -21,6 +21,9 @@ def settings_of(node: Node | None, path: str, notes: Notes) -> dict[str, Said]:
             notes.say("SYN011", f"`{path}` is no mapping of settings", node.span)
         return out
     for key, value in node.entries:
+        if not is_key(key.text):
+            notes.say("SYN011", "this is no name of a setting", key.span, "is there a quote missing before it?")
+            continue
         name = f"{path}.{key.text}" if path else key.text
         if value.kind == "map":
             notes.say("SYN011", f"`{name}` is a mapping; expected a value", value.span)

@@ -109,6 +109,7 @@ class Facts:
         self._declared: dict[str, tuple[tuple[Selector, TopicFacts], ...]] = {}
         self._selected: dict[tuple[str, TopicSelection], tuple[str, ...]] = {}
         self._topics: dict[tuple[str, str], TopicFacts] = {}
+        self._once: dict[TopicFacts, TopicFacts] = {}
         self._names: dict[str, list[str]] = {}
 
     def declared(self, alias: str) -> tuple[tuple[Selector, TopicFacts], ...]:
@@ -131,7 +132,7 @@ class Facts:
             if seen is not None:
                 known = known.under(scanned(seen))
             if known is not UNKNOWN:
-                self._topics[key] = known
+                known = self._topics[key] = self._once.setdefault(known, known)
         return known
 
     def cluster(self, alias: str) -> ClusterFacts:
@@ -193,6 +194,21 @@ class Facts:
     def by_flow(self) -> tuple[tuple[Flow, tuple[FlowTopic, ...]], ...]:
         """Every flow with what it `carried`, in the order of their ids."""
         return tuple((flow, tuple(self.carried(flow))) for flow in self.topology.flows)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[Flow, tuple[tuple[FlowTopic, ...], ...]], ...]:
+        """`by_flow`, with topics together of which the same is known: what is true of the first of a group is true of
+        all, but for names, sizes and rates. Most topics of a cluster are alike, so rules look at a few groups only."""
+        return tuple((flow, tuple(self._groups(flow, topics))) for flow, topics in self.by_flow)
+
+    def _groups(self, flow: Flow, topics: tuple[FlowTopic, ...]) -> Iterator[tuple[FlowTopic, ...]]:
+        groups: dict[Any, list[FlowTopic]] = {}
+        for topic in topics:
+            seen = self.seen(flow.source, topic.name) if topic.name is not None else None
+            own = None if seen is None else tuple(seen.overridden)
+            groups.setdefault((id(topic.source), id(topic.target), own, topic.exists), []).append(topic)
+        for group in groups.values():
+            yield tuple(group)
 
     @cached_property
     def flow_topics(self) -> tuple[FlowTopic, ...]:

@@ -52,6 +52,17 @@ def test_the_time_to_catch_up_is_derived_in_the_open() -> None:
     )
 
 
+def test_topics_with_other_numbers_are_told_in_notes() -> None:
+    example = (
+        "flows:\n  - {source: a, target: b, topics: {include: [o1, o2, o3, o4]}}\n--- # topology scan\n"
+        "a: {topics: {o1: {partitions: 2}, o2: {partitions: 4}, o3: {partitions: 2}, o4: {partitions: 4}}}\n"
+        "b: {topics: {o1: {partitions: 1}, o2: {partitions: 3}, o3: {partitions: 1}, o4: {partitions: 4}}}\n"
+    )
+    [finding] = found(example, "TPC411")
+    assert finding.message == "`o1` and `o3`: 1 partition at b, 2 at a"
+    assert finding.notes == ("`o2`: 3 partitions at b, 4 at a",)
+
+
 def test_the_order_of_the_file_changes_nothing() -> None:
     first, second = (
         "  - {source: a, target: c, topics: {include: [orders]}}\n",
@@ -66,6 +77,15 @@ def test_the_order_of_the_file_changes_nothing() -> None:
 
 def test_what_is_never_taken_over_is_what_the_replicator_leaves_out() -> None:
     assert arrival.NEVER_SYNCED == targets.NEVER_SYNCED
+
+
+def test_topics_of_which_the_same_is_known_stand_together() -> None:
+    example = (
+        "flows:\n  - {source: a, target: b, topics: {include: [o1, o2, o3]}}\n--- # topology scan\n"
+        "a: {topics: {o1: {partitions: 2}, o2: {partitions: 2}, o3: {partitions: 2, overridden: [segment.ms]}}}\n"
+    )
+    [(_, groups)] = Context(load_text(complete(example)), inventory_of(example)).facts.alike
+    assert [[topic.name for topic in group] for group in groups] == [["o1", "o2"], ["o3"]]
 
 
 def test_facts_of_brokers_are_declared_and_overridden_by_a_scan() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from topology.finding import Label, Span
 
 SHOWN = 2
+NOTED = 4
 
 
 def some(names: Sequence[str]) -> str:
@@ -34,3 +35,9 @@ def plural(count: int, one: str, many: str = "") -> str:
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """Sorted, each once."""
     return tuple(sorted(set(names)))
+
+
+def besides(groups: Iterable[tuple[Sequence[str], str]]) -> tuple[str, ...]:
+    """Notes about further things of the same fault with other numbers: (names, what is to be said of them)."""
+    lines = tuple(f"{some(names)}: {what}" for names, what in groups)
+    return lines if len(lines) <= NOTED else (*lines[:NOTED], f"and {len(lines) - NOTED} more such groups")

@@ -307,7 +307,7 @@ CASES: list[Case] = [
         "two registries",
         "SYC513",
         clusters(REGISTRIES[0] + ", " + topics(ORDERS + "schema: protobuf"), REGISTRIES[1]) + FLOW % "",
-        ["the protobuf ids in `orders` are those of the registry of a; b has another one"],
+        ["the schema ids in `orders` are those of the registry of a; b has another one"],
     ),
     (
         "the first entry of a map",

@@ -52,16 +52,16 @@ WITH_IDS = ("avro", "protobuf")
 
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
-    for flow, topics in context.facts.by_flow if topology is not None else ():
+    for flow, groups in context.facts.alike if topology is not None else ():
         before, after = _registry(topology, flow.source), _registry(topology, flow.target)
         never = flow.settings.get("sync", "schemas", "mode", default="never") == "never"
-        found = [topic for topic in topics if topic.source.schema in WITH_IDS]
+        found = [topic for topics in groups if topics[0].source.schema in WITH_IDS for topic in topics]
         # addresses are compared, never shown: they may hold a password
         if found and never and before is not None and after is not None and before[0] != after[0]:
             first = found[0]
             yield Problem(
                 "SYC513",
-                f"the {first.source.schema} ids in {some([topic.label for topic in found])} are those of the registry "
+                f"the schema ids in {some([topic.label for topic in found])} are those of the registry "
                 f"of {flow.source}; {flow.target} has another one, and schemas are not carried over",
                 labels(
                     (flow.settings.where("sync", "schemas"), "no schemas"),

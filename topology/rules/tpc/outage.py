@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from topology.facts import FlowTopic
@@ -49,7 +50,7 @@ class Outage:
         return (f"catching up: {formula} = {outage} × {ingress} / ({quota} − {ingress}) = {took}",)
 
 
-def outage(context: Context, flow: Flow, topics: tuple[FlowTopic, ...]) -> Outage | None:
+def outage(context: Context, flow: Flow, topics: Iterable[FlowTopic]) -> Outage | None:
     """None where the flow promises neither a lag nor to survive an outage. Without `slo.lag.max` the p99 counts."""
     slo = flow.settings.at("slo")
     lag = slo.get("lag", "max", default=slo.get("lag", "p99")) if slo is not None else None
@@ -64,7 +65,7 @@ def outage(context: Context, flow: Flow, topics: tuple[FlowTopic, ...]) -> Outag
     return Outage(lag or 0, allowance, int(-(-exact // step) * step), ingress, quota)
 
 
-def _ingress(context: Context, flow: Flow, topics: tuple[FlowTopic, ...]) -> int | None:
+def _ingress(context: Context, flow: Flow, topics: Iterable[FlowTopic]) -> int | None:
     """What is expected at the peak, or what producers wrote while the scan looked."""
     said: int | None = flow.settings.get("expected", "peak_ingress")
     if said is not None:

@@ -46,14 +46,14 @@ from topology.rules.tpc.arrival import Arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
         found: dict[tuple[int, int], list[FlowTopic | None]] = {}
-        for topic in topics or (None,):
-            replicas, needed = side.replicas(topic), _needed(side, topic)
+        for topics in groups or ((None,),):
+            replicas, needed = side.replicas(topics[0]), _needed(side, topics[0])
             # one replica that must be in sync is what a single broker offers; TPC405 speaks of that
             if replicas is not None and needed is not None and needed >= replicas and needed > 1:
-                found.setdefault((replicas, needed), []).append(topic)
+                found.setdefault((replicas, needed), []).extend(topics)
         for (replicas, needed), some_topics in sorted(found.items()):
             yield _problem(flow, side, replicas, needed, some_topics)
 

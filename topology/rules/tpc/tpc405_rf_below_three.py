@@ -42,16 +42,16 @@ ENOUGH = 3
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
         brokers = side.cluster.brokers
         if brokers is None or brokers < ENOUGH:
             continue
         found: dict[int, list[FlowTopic | None]] = {}
-        for topic in topics or (None,):
-            replicas = side.replicas(topic)
+        for topics in groups or ((None,),):
+            replicas = side.replicas(topics[0])
             if replicas is not None and replicas < ENOUGH:
-                found.setdefault(replicas, []).append(topic)
+                found.setdefault(replicas, []).extend(topics)
         for replicas, fewer in sorted(found.items()):
             names = [topic.target_label for topic in fewer if topic is not None]
             whose = f"{some(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.facts import FlowTopic
+from topology.facts import FlowTopic, TopicFacts
 from topology.finding import Problem
 from topology.model import Flow
 from topology.quantities import FOREVER, duration_text, rate_text, size_text
@@ -54,12 +54,13 @@ def check(context: Context) -> Iterator[Problem]:
         return
     needs = {flow.id: outage(context, flow, topics) for flow, topics in context.facts.by_flow}
     later = relayed(context) if any(needs.values()) else {}
-    for flow, topics in context.facts.by_flow:
+    for flow, groups in context.facts.alike:
         needed = needs[flow.id]
         if needed is None:
             continue
         total = needed.total_ms
-        kept = [(_kept(context, topic), topic) for topic in topics if topic.source.cleanup != "compact"]
+        perhaps = [topic for topics in groups if _may_be_short(topics[0].source, total) for topic in topics]
+        kept = [(_kept(context, topic), topic) for topic in perhaps]
         short = [Short(ms, topic, because) for (ms, because), topic in kept if ms < total]
         short += [each for each in map(_relayed, later.get(flow.id, ())) if each.ms < total and not _told(each, needs)]
         if short:
@@ -88,6 +89,14 @@ def _told(short: Short, needs: dict[str, Outage | None]) -> bool:
     """Whether the flow that brought the topic is short of the same retention: one finding is enough."""
     needed = needs[short.by.id] if short.by is not None else None
     return needed is not None and short.ms < needed.total_ms
+
+
+def _may_be_short(source: TopicFacts, total_ms: int) -> bool:
+    """By time, or perhaps by size."""
+    by_time, size = source.retention_ms, source.retention_bytes
+    return source.cleanup != "compact" and (
+        (by_time is not None and by_time < total_ms) or (size is not None and size >= 0)
+    )
 
 
 def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:

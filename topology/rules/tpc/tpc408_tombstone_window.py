@@ -36,6 +36,7 @@ Source: apache/kafka TopicConfig.java, DELETE_RETENTION_MS_DOC
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from topology.finding import Problem
 from topology.quantities import duration_text
@@ -45,18 +46,17 @@ from topology.rules.tpc.outage import outage
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
-        needed = outage(context, flow, topics)
+    for flow, groups in context.facts.alike if context.topology is not None else ():
+        needed = outage(context, flow, chain.from_iterable(groups))
         if needed is None:
             continue
         total = needed.total_ms
+        compacted = [group for group in groups if group[0].source.compacted]
         short = sorted(
             (
                 (topic.source.delete_retention_ms, topic.label, topic.source.span)
-                for topic in topics
-                if topic.source.compacted
-                and topic.source.delete_retention_ms is not None
-                and topic.source.delete_retention_ms < total
+                for topic in chain.from_iterable(compacted)
+                if topic.source.delete_retention_ms is not None and topic.source.delete_retention_ms < total
             ),
             key=lambda each: each[:2],
         )

@@ -38,32 +38,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.facts import FlowTopic
 from topology.finding import Problem
+from topology.model import Flow
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rules.mention import besides, labels, some
 from topology.rules.tpc.arrival import Arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
-        both = [(topic, topic.source.cleanup, side.fact(topic, "cleanup")) for topic in topics]
-        found = [(topic, *pair) for topic, *pair in both if None not in pair and pair[0] != pair[1]]
+        found: dict[tuple[str, str], list[FlowTopic]] = {}
+        for topics in groups:
+            before, after = topics[0].source.cleanup, side.fact(topics[0], "cleanup")
+            if before is not None and after is not None and before != after:
+                found.setdefault((before, after), []).extend(topics)
         if found:
-            topic, before, after = found[0]
-            said = flow.settings.at("sync", "configs", "set", "cleanup.policy")
-            yield Problem(
-                "TPC410",
-                f"{some([each.label for each, *_ in found])}: {before} at {flow.source}, {after} at {flow.target}",
-                labels(
-                    (said.span if said is not None else topic.target.span, f"{after} at {flow.target}"),
-                    (topic.source.span, f"{before} at {flow.source}"),
-                    (flow.declared, "this flow"),
-                ),
-                path=flow.path,
-                ids=(flow.id, topic.label),
-                help=f"give both the same cleanup.policy, at {flow.target} before the flow starts",
-            )
+            yield _problem(flow, found)
+
+
+def _problem(flow: Flow, found: dict[tuple[str, str], list[FlowTopic]]) -> Problem:
+    texts = [
+        ([topic.label for topic in topics], f"{before} at {flow.source}, {after} at {flow.target}")
+        for (before, after), topics in found.items()
+    ]
+    (before, after), topics = next(iter(found.items()))
+    said = flow.settings.at("sync", "configs", "set", "cleanup.policy")
+    return Problem(
+        "TPC410",
+        f"{some(texts[0][0])}: {texts[0][1]}",
+        labels(
+            (said.span if said is not None else topics[0].target.span, f"{after} at {flow.target}"),
+            (topics[0].source.span, f"{before} at {flow.source}"),
+            (flow.declared, "this flow"),
+        ),
+        path=flow.path,
+        ids=(flow.id, topics[0].label),
+        notes=besides(texts[1:]),
+        help=f"give both the same cleanup.policy, at {flow.target} before the flow starts",
+    )
 
 
 RULE = Rule("TPC410", "cleanup-policy-differs", "warning", __doc__, check)

@@ -38,32 +38,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.facts import FlowTopic
 from topology.finding import Problem
+from topology.model import Flow
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
+from topology.rules.mention import besides, labels, plural, some
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         if flow.settings.get("partitions", "mapping", default="preserve") != "preserve":
             continue
-        both = [(topic, topic.source.partitions, topic.target.partitions) for topic in topics]
-        found = [(topic, more, fewer) for topic, more, fewer in both if more and fewer and fewer < more]
+        found: dict[tuple[int, int], list[FlowTopic]] = {}
+        for topics in groups:
+            more, fewer = topics[0].source.partitions, topics[0].target.partitions
+            if more and fewer and fewer < more:
+                found.setdefault((more, fewer), []).extend(topics)
         if found:
-            topic, more, fewer = found[0]
-            yield Problem(
-                "TPC411",
-                f"{some([each.target_label for each, *_ in found])}: {plural(fewer, 'partition')} at "
-                f"{flow.target}, {more} at {flow.source}",
-                labels(
-                    (topic.target.span, f"{fewer} at {flow.target}"),
-                    (topic.source.span, f"{more} at {flow.source}"),
-                    (flow.declared, "this flow"),
-                ),
-                path=flow.path,
-                ids=(flow.id, topic.label),
-                help=f"raise it to {more} at {flow.target} before anything is copied into it",
-            )
+            yield _problem(flow, found)
+
+
+def _problem(flow: Flow, found: dict[tuple[int, int], list[FlowTopic]]) -> Problem:
+    texts = [
+        (
+            [topic.target_label for topic in topics],
+            f"{plural(fewer, 'partition')} at {flow.target}, {more} at {flow.source}",
+        )
+        for (more, fewer), topics in found.items()
+    ]
+    (more, fewer), topics = next(iter(found.items()))
+    return Problem(
+        "TPC411",
+        f"{some(texts[0][0])}: {texts[0][1]}",
+        labels(
+            (topics[0].target.span, f"{fewer} at {flow.target}"),
+            (topics[0].source.span, f"{more} at {flow.source}"),
+            (flow.declared, "this flow"),
+        ),
+        path=flow.path,
+        ids=(flow.id, topics[0].label),
+        notes=besides(texts[1:]),
+        help=f"raise it to {more} at {flow.target} before anything is copied into it",
+    )
 
 
 RULE = Rule("TPC411", "partition-count-differs", "error", __doc__, check)

@@ -45,7 +45,7 @@ from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow, Topology
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rules.mention import besides, labels, some
 from topology.rules.tpc.writers import at_target
 from topology.symbols import carried
 
@@ -58,10 +58,10 @@ def check(context: Context) -> Iterator[Problem]:
     for flow in topology.flows:
         ways.setdefault((flow.source, flow.target), []).append(flow)
     moved = _moved(topology)
-    for flow, topics in context.facts.by_flow:
+    for flow, groups in context.facts.alike:
         every = flow.settings.at("slo", "rto") is not None
         back = ways.get((flow.target, flow.source), ())
-        more = [topic for topic in topics if _more(topic)]
+        more = [topic for topics in groups if _more(topics[0]) for topic in topics]
         found = [each for each in more if every or (flow.id, each.name) in moved or _returns(each, back)]
         if found:
             yield _problem(flow, found)
@@ -88,10 +88,14 @@ def _more(topic: FlowTopic) -> bool:
 
 def _problem(flow: Flow, found: list[FlowTopic]) -> Problem:
     first = found[0]
-    before, after = first.source.partitions, first.target.partitions
+    counts: dict[tuple[int | None, int | None], list[str]] = {}
+    for topic in found:
+        counts.setdefault((topic.source.partitions, topic.target.partitions), []).append(topic.label)
+    (before, after), names = next(iter(counts.items()))
+    others = [(more, f"{few} at {flow.source}, {many} at {flow.target}") for (few, many), more in counts.items()][1:]
     return Problem(
         "TPC412",
-        f"keyed {some([topic.label for topic in found])}: {before} partitions at {flow.source}, {after} at "
+        f"keyed {some(names)}: {before} partitions at {flow.source}, {after} at "
         f"{flow.target}; the same key moves to another partition once producers write there",
         labels(
             (first.target.span, f"{after} at {flow.target}"),
@@ -100,6 +104,7 @@ def _problem(flow: Flow, found: list[FlowTopic]) -> Problem:
         ),
         path=flow.path,
         ids=(flow.id, first.label),
+        notes=besides(others),
         help=f"make {flow.target}'s topic anew with {before} partitions, or raise the source's to {after} first",
     )
 

@@ -43,37 +43,41 @@ from topology.finding import Problem
 from topology.model import Flow
 from topology.quantities import size_text
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rules.mention import besides, labels, some
 from topology.rules.tpc.arrival import Arrival
 
 KEY = "max.message.bytes"
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
-        found = [(large, small, topic) for topic in topics for large, small in _sizes(side, topic) if small < large]
+        found: dict[tuple[int, int], list[FlowTopic]] = {}
+        for topics in groups:
+            sizes = _sizes(side, topics[0])
+            if sizes is not None and sizes[1] < sizes[0]:
+                found.setdefault(sizes, []).extend(topics)
         if found:
             yield _problem(flow, side, found)
-        elif not any(topic.source.max_message for topic in topics):
+        elif not any(topics[0].source.max_message for topics in groups):
             yield from _brokers(context, side)
 
 
-def _sizes(side: Arrival, topic: FlowTopic) -> Iterator[tuple[int, int]]:
+def _sizes(side: Arrival, topic: FlowTopic) -> tuple[int, int] | None:
     """What the source's topic takes, and what the target's does: its own limit, or its brokers'."""
     large, own = topic.source.max_message, side.fact(topic, "max_message")
     small = side.cluster.max_message if own is None else own
-    if large is not None and small is not None:
-        yield large, small
+    return None if large is None or small is None else (large, small)
 
 
-def _problem(flow: Flow, side: Arrival, found: list[tuple[int, int, FlowTopic]]) -> Problem:
-    large, small, first = max(found, key=lambda each: each[0])
+def _problem(flow: Flow, side: Arrival, found: dict[tuple[int, int], list[FlowTopic]]) -> Problem:
+    ((large, small), topics), *others = sorted(found.items(), key=lambda each: (-each[0][0], each[0][1]))
+    first = topics[0]
     said = flow.settings.at("sync", "configs", "set", KEY)
     limit = said.span if said is not None else first.target.span or side.cluster.span
     return Problem(
         "TPC414",
-        f"{flow.source} takes messages of {size_text(large)} in {some([topic.label for *_, topic in found])}, "
+        f"{flow.source} takes messages of {size_text(large)} in {some([topic.label for topic in topics])}, "
         f"{flow.target} only {size_text(small)}",
         labels(
             (limit, f"at most {size_text(small)}"),
@@ -82,6 +86,13 @@ def _problem(flow: Flow, side: Arrival, found: list[tuple[int, int, FlowTopic]])
         ),
         path=flow.path,
         ids=(flow.id, first.label),
+        notes=besides(
+            (
+                [topic.label for topic in more],
+                f"{size_text(before)} at {flow.source}, {size_text(after)} at {flow.target}",
+            )
+            for (before, after), more in others
+        ),
         help=f'raise {KEY} at {flow.target}, or say `sync: {{configs: {{set: {{{KEY}: "{large}"}}}}}}`',
     )
 

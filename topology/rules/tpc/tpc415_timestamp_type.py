@@ -42,14 +42,15 @@ from topology.rules.tpc.arrival import Arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
         found: list[FlowTopic | None] = [
             topic
+            for topics in groups
+            if (side.fact(topics[0], "timestamps") or side.cluster.timestamps) == "log_append_time"
             for topic in topics
-            if (side.fact(topic, "timestamps") or side.cluster.timestamps) == "log_append_time"
         ]
-        if not topics and (side.set.timestamps or side.cluster.timestamps) == "log_append_time":
+        if not groups and (side.set.timestamps or side.cluster.timestamps) == "log_append_time":
             found = [None]
         if found:
             names = [topic.target_label for topic in found if topic is not None]

@@ -43,14 +43,14 @@ from topology.rules.tpc.arrival import Arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow, topics in context.facts.by_flow if context.topology is not None else ():
+    for flow, groups in context.facts.alike if context.topology is not None else ():
         side = Arrival(context, flow)
         found: dict[str, list[FlowTopic]] = {}
-        for topic in topics:
-            codec = side.fact(topic, "compression") or side.cluster.compression
+        for topics in groups:
+            codec = side.fact(topics[0], "compression") or side.cluster.compression
             # the same codec on both sides is not packed anew
-            if codec not in (None, "producer", topic.source.compression):
-                found.setdefault(codec, []).append(topic)
+            if codec not in (None, "producer", topics[0].source.compression):
+                found.setdefault(codec, []).extend(topics)
         for codec, others in sorted(found.items()):
             said = flow.settings.at("sync", "configs", "set", "compression.type")
             yield Problem(

@@ -32,7 +32,8 @@ ORDER = (
     "verify",
     "expected",
 )
-PLACEHOLDER = "bootstrap.example.invalid:9092"
+# one a cluster: the same address twice would be one cluster (CLU102)
+PLACEHOLDER = "{alias}.example.invalid:9092"
 _PLAIN = re.compile(r"[A-Za-z0-9/_.][A-Za-z0-9/_.:@+-]*")
 
 
@@ -102,7 +103,8 @@ def _cluster(cluster: ImportedCluster) -> Iterator[str]:
     if cluster.bootstrap:
         yield f"    bootstrap: [{', '.join(map(_scalar, cluster.bootstrap))}]"
     else:
-        yield f"    bootstrap: [{PLACEHOLDER}]   # fill in: the imported file does not say the addresses"
+        address = PLACEHOLDER.format(alias=cluster.alias)
+        yield f"    bootstrap: [{address}]   # fill in: the imported file does not say the addresses"
     if cluster.cluster_id:
         yield f"    cluster_id: {_scalar(cluster.cluster_id)}"
     if cluster.region:

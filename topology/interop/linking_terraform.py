@@ -211,12 +211,13 @@ def _alias(block: Block, fallback: str, clusters: Clusters) -> str:
         notes.say("SYN012", f"`{block.type}` needs `id`", block.span)
     address = module.address(value)
     literal = module.text(value)
-    referred = module.addressed.get(address) if address is not None else None
+    referred = module.block(address)
     if address is not None and address.partition(".")[0] != "var":
         parts = [part for part in address.split(".") if part not in ("data", "module", CLUSTER)]
-        identity, name = address, "-".join(parts[-1:]) or address
+        telling = [part for part in parts if _ID_WORDS.sub("", part).strip("_-")]
+        identity, name = address, (telling or parts or [address])[-1]
     elif address is not None and value is not None:
-        plain = value.text.partition(".")[2]
+        plain = value.text.partition(".")[2].replace(".", "_")
         identity, name = value.text, _ID_WORDS.sub("", plain).strip("_-") or plain
         if literal is None:
             why = "a variable without a default; the alias is made of its name, and `cluster_id` is not pinned"
@@ -247,18 +248,31 @@ def _config(block: Block, address: str, clusters: Clusters) -> dict[str, Said]:
     out: dict[str, Said] = {}
     if value is None or said is None:
         return out
-    if value.kind != "map":
-        notes.leave(f"`{address}.config`", "an expression; write the settings out to import them", said.span)
-        return out
+    maps = [value]
+    if value.kind == "call" and value.text == "merge":  # the last one that says a key wins
+        found = [module.known(each) for each in value.items]
+        maps = [each for each in found if each is not None]
+    for each_map in maps:
+        if each_map.kind != "map":
+            out.clear()
+            notes.leave(f"`{address}.config`", "an expression; write the settings out to import them", each_map.span)
+        else:
+            _add_settings(each_map, address, out, clusters)
+    return out
+
+
+def _add_settings(value: Value, address: str, out: dict[str, Said], clusters: Clusters) -> None:
+    """Over what earlier maps said; a value that is not known takes away theirs."""
+    module, notes = clusters.module, clusters.notes
     for name, key, each in value.entries:
         text = module.text(each)
         if name is None or text is None:
             shown = f"`{address}.config`: {name or 'a computed key'}"
             notes.leave(shown, "an expression that is known only when Terraform runs", each.span)
+            out.pop(name, None) if name is not None else out.clear()
         else:
             found = module.known(each)
             out[name] = Said(name, text, found.span if found is not None else each.span, key)
-    return out
 
 
 def _add_mirrors(block: Block, links: list[_Resource], clusters: Clusters) -> None:
@@ -283,6 +297,10 @@ def _add_mirrors(block: Block, links: list[_Resource], clusters: Clusters) -> No
     status = (module.text(block.value("status")) or "ACTIVE").upper()
     named = module.text(block.value("mirror_topic_name"))
     called = named if len(names) == 1 else None
+    renamed = block.value("mirror_topic_name")
+    if renamed is not None and called is None:
+        why = "known only when Terraform runs; the flow's names are those of `cluster.link.prefix`"
+        notes.leave(f"`{address}.mirror_topic_name`", why, renamed.span)
     mirrors = tuple(Mirror(each, topic.span, called, status) for each in names)
     index = links.index(chosen)
     links[index] = replace(chosen, link=replace(chosen.link, mirrors=(*chosen.link.mirrors, *mirrors)))
@@ -309,7 +327,7 @@ def _link_of(value: Value | None, target: str | None, links: list[_Resource], cl
     address, name = clusters.module.address(value), clusters.module.text(value)
     fitting = [each for each in links if each.address == address] or [each for each in links if each.link.name == name]
     if not fitting and address is not None:  # the source's half of a link is merged into the other one
-        outward = clusters.module.addressed.get(address)
+        outward = clusters.module.block(address)
         called = clusters.module.text(outward.value("link_name")) if outward is not None else None
         fitting = [each for each in links if called is not None and each.link.name == called]
     if target is None or any(each.link.target == target for each in fitting):

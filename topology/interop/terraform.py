@@ -18,6 +18,7 @@ MAX_WORK = 50_000
 MAX_TEXT = 1 << 20
 _PART = re.compile(r"\$\{([^{}]*)\}")
 _PLAIN_REFERENCE = re.compile(r"\s*([^\W\d][\w-]*(?:\.[\w-]+)+)\s*")
+_INDEX = re.compile(r"\[[^\]]*\]")
 _WRAPPERS = ("toset", "tolist", "tostring", "tomap", "trimspace", "nonsensitive", "sensitive")
 
 
@@ -83,7 +84,7 @@ class Module:
         return texts if len(texts) == len(values) else None
 
     def address(self, value: Value | None) -> str | None:
-        """The address of the block that a reference is about: of `data.x.east.id` it is `data.x.east`. Locals are
+        """The address of the block that a reference is about: of `data.x.east[0].id` it is `data.x.east`. Locals are
         followed."""
         for _ in range(MAX_HOPS):
             if value is None or value.kind != "reference":
@@ -91,8 +92,13 @@ class Module:
             if value.text.startswith("local.") and (following := self.locals.get(value.text[6:])) is not None:
                 value = following
                 continue
-            return value.text.rpartition(".")[0] or value.text
+            text = _INDEX.sub("", value.text)
+            return text.rpartition(".")[0] or text
         return None
+
+    def block(self, address: str | None) -> Block | None:
+        """`x.east[0]` is the block `x.east`: which of its instances does not matter here."""
+        return self.addressed.get(_INDEX.sub("", address)) if address is not None else None
 
     def _follow(self, text: str) -> Value | None:
         head, _, rest = text.partition(".")
@@ -103,7 +109,7 @@ class Module:
             default = declared.value("default") if declared is not None else None
             return default if default is not None and default.kind != "null" else None
         address, _, attribute = text.rpartition(".")
-        block = self.addressed.get(address)
+        block = self.block(address)
         return block.value(attribute) if block is not None else None
 
     def _interpolated(self, value: Value, hops: int) -> str | None:

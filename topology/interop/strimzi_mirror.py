@@ -29,7 +29,12 @@ def running_in(mirror: Node) -> bool:
     state = scalar(main, "state")
     if not true(scalar(child(main, "config"), "enabled"), True):
         return False
-    return main is not None and not true(scalar(main, "pause"), False) and (state is None or state.text == "running")
+    return (
+        main is not None
+        and main.kind == "map"
+        and not true(scalar(main, "pause"), False)
+        and (state is None or state.text == "running")
+    )
 
 
 def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
@@ -56,6 +61,8 @@ def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
 def _connector(mirror: Node, name: str, notes: Notes) -> dict[str, Said]:
     """Its settings by the names of today; says what is unknown or stays behind."""
     node = child(mirror, name)
+    if node is not None and node.kind != "map" and node.text not in ("", "null", "~"):
+        notes.say("SYN011", f"`{name}` is no mapping", node.span, f"write `{name}: {{}}` at least")
     config = settings_of(child(node, "config"), name, notes)
     literal_secrets(list(config.values()), notes)
     for key, said in config.items():

@@ -101,7 +101,8 @@ CASES = [
     (
         "only a scan knows the names",
         "CLU106",
-        flow("a", "b", "topics: {include: [{glob: '*.x'}]}, naming: {policy: prefix}")
+        clusters(a=at("k:1"), b=at("l:1"), c=at("m:1"))
+        + flow("a", "b", "topics: {include: [{glob: '*.x'}]}, naming: {policy: prefix}")
         + SCAN
         + "{a: {topics: {c.x: {}, e.x: {}}}}",
         ["`c.x` of a looks like a copy from cluster `c`"],
@@ -114,6 +115,12 @@ CASES = [
         "CLU108",
         clusters(a=at("k:1"), b=at("l:1"), e=at("m:1")) + "flows: [{source: a, target: b}]\n",
         ["no flow uses cluster `e`"],
+    ),
+    (
+        "a typing error comes first",
+        "CLU108",
+        clusters(a=at("k:1"), b=at("l:1"), e=at("m:1")) + "flows: [{source: a, target: bb, topics: {include: [t]}}]\n",
+        [],
     ),
     # CLU109
     ("one broker", "CLU109", clusters(a=at("k:1", "facts: {brokers: 1}")), []),

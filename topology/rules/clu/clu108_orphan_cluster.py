@@ -1,7 +1,8 @@
 """CLU108 orphan-cluster: a cluster is declared and no flow uses it.
 
-Why: either the declaration is a leftover, which somebody will trust one day, or a flow was forgotten. A file without
-any flow is just being begun, and nothing is said about it.
+Why: either the declaration is a leftover, which somebody will trust one day, or a flow was forgotten. Nothing is said
+of a file without any flow, which is just being begun, nor while a flow names an undeclared cluster or the same one
+twice: what is missing there may be this one.
 
 Bad:
 
@@ -32,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.model import Value
 from topology.rule import Context, Rule
 from topology.rules.clu.clu101_undefined_cluster import mentions
 
@@ -41,7 +43,8 @@ def check(context: Context) -> Iterator[Problem]:
     if context.topology is None or clusters is None:
         return
     used = {value.data for _, value in mentions(context.topology.root)}
-    for alias, cluster in clusters.fields.items() if used else ():
+    unfinished = not used <= clusters.fields.keys() or any(_loops(flow) for flow in context.topology.root.list("flows"))
+    for alias, cluster in clusters.fields.items() if used and not unfinished else ():
         if alias not in used:
             yield Problem(
                 "CLU108",
@@ -53,4 +56,8 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-RULE = Rule("CLU108", "orphan-cluster", "warning", __doc__, check, profile="strict")
+def _loops(flow: Value) -> bool:
+    return bool(flow.get("source") == flow.get("target"))
+
+
+RULE = Rule("CLU108", "orphan-cluster", "warning", __doc__, check)

@@ -36,7 +36,7 @@ CASES: list[Case] = [
         "TPC401",
         "flows:\n  - source: a\n    target: b\n    topics: {include: [_schemas], allow_internal: true}\n"
         "    naming: {policy: prefix}\n",
-        ["as `a._schemas` at b"],
+        ["to b, as `a._schemas`"],
     ),
     (
         "topics of foreign-key joins, which patterns take",

@@ -42,9 +42,9 @@ def check(context: Context) -> Iterator[Problem]:
         found = [name for name in named(context, flow) if holds(name) is not None]
         overwriting = [name for name in found if holds(flow.plan.target_topic(name)) is not None]
         if overwriting:
-            yield _selected(flow, overwriting, "error", f"under the same kind of name at {flow.target}")
+            yield _selected(flow, overwriting, "error", f"to {flow.target}, where the name is internal too")
         if renamed := [name for name in found if name not in overwriting]:
-            yield _selected(flow, renamed, "info", f"as `{flow.plan.target_topic(renamed[0])}` at {flow.target}")
+            yield _selected(flow, renamed, "info", f"to {flow.target}, as `{flow.plan.target_topic(renamed[0])}`")
         yield from _not_taken(flow)
 
 

@@ -70,7 +70,7 @@ def _compared(context: Context, flow: Flow, factor: int, who: str, span: Span | 
         labels((span or flow.declared, plural(factor, "replica")), (cluster.span, there)),
         path=f"{flow.path}.replication_factor",
         ids=(flow.id, flow.target),
-        help=f"say at most {there.split()[0]}, or correct `clusters.{flow.target}.facts`",
+        help=f"say `replication_factor: {there.split()[0]}` or less, or correct `clusters.{flow.target}.facts`",
         severity=severity,
     )
 

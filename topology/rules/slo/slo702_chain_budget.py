@@ -1,0 +1,76 @@
+"""SLO702 chain-budget: the lag budgets of the hops add up to more than `end_to_end` promises.
+
+Why: a record may be late on every hop, so what is promised at the end is at least the sum of what each hop may use. The
+promise then breaks while every single flow keeps its own. Hops are the flows that a topic takes one after the other,
+whether a chain made them or single flows; `forward: local` ends the way.
+
+Bad:
+
+    pattern:
+      chain:
+        path: [a, b, c]
+        topics: {include: [engine.state]}
+        slo: {lag: {p99: 15m, max: 6h}, end_to_end: {p99: 20m, max: 12h}}
+
+Good:
+
+    pattern:
+      chain:
+        path: [a, b, c]
+        topics: {include: [engine.state]}
+        slo: {lag: {p99: 10m, max: 6h}, end_to_end: {p99: 20m, max: 12h}}
+
+Source: own; the sum of two 99th percentiles is no percentile, but no smaller number can be promised from them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.slo.paths import Path, budget, worst
+
+KINDS = ("p99", "max")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None or not any(flow.settings.at("slo", "end_to_end") for flow in topology.flows):
+        return
+    for kind in KINDS:
+        exceeding: dict[Span, Path] = {}
+        paths = worst(topology, kind)
+        for flow in topology.flows:
+            promised = flow.settings.at("slo", "end_to_end", kind)
+            path = paths.get(flow.id)
+            if promised is None or path is None or path.total <= promised.data:
+                continue
+            known = exceeding.get(promised.span)
+            if known is None or path.total > known.total:
+                exceeding[promised.span] = path
+        for span, path in sorted(exceeding.items()):
+            yield _problem(kind, span, path)
+
+
+def _problem(kind: str, span: Span, path: Path) -> Problem:
+    last = path.flows[-1]
+    promised = duration_text(last.settings.get("slo", "end_to_end", kind))
+    total = duration_text(path.total)
+    hops = " + ".join(f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows)
+    budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows)
+    return Problem(
+        "SLO702",
+        f"the hops from {path.clusters[0]} to {path.clusters[-1]} may be {total} late ({kind}), but `end_to_end` "
+        f"promises {promised}",
+        labels((span, f"promises {promised}"), *budgets),
+        path=f"{last.path}.slo.end_to_end.{kind}",
+        ids=tuple(flow.id for flow in path.flows),
+        notes=(f"{hops} = {total}",),
+        help=f"give the hops at most {promised} together, or promise {total}",
+    )
+
+
+RULE = Rule("SLO702", "chain-budget", "error", __doc__, check)

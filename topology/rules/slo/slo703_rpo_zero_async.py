@@ -1,0 +1,52 @@
+"""SLO703 rpo-zero-async: a flow promises `rpo: 0s`.
+
+Why: a flow copies what the source has acknowledged, so when the source dies the last records are not at the target.
+Losing nothing needs replicas that acknowledge together: one stretch cluster over the sites (`regions`, `stretch`).
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [ledger]}
+        slo: {lag: {max: 30s}, rpo: 0s}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [ledger]}
+        slo: {lag: {max: 30s}, rpo: 1m}
+
+Source: Confluent, Multi-Region Architectures; Amazon MSK Replicator manual: some loss must be tolerated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem, Span
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.slo.grouping import named
+
+
+def check(context: Context) -> Iterator[Problem]:
+    groups: dict[Span, list[Flow]] = {}
+    for flow in context.topology.flows if context.topology is not None else ():
+        said = flow.settings.at("slo", "rpo")
+        if said is not None and said.data == 0:
+            groups.setdefault(said.span, []).append(flow)
+    for span, flows in sorted(groups.items()):
+        yield Problem(
+            "SLO703",
+            f"{named(flows)} cannot lose nothing: records are copied after they were acknowledged",
+            (Label(span, "asks for no loss at all"),),
+            path=f"{flows[0].path}.slo.rpo",
+            ids=tuple(flow.id for flow in flows),
+            help="say how much may be lost (at least the lag budget), or use one stretch cluster over the sites",
+        )
+
+
+RULE = Rule("SLO703", "rpo-zero-async", "error", __doc__, check)

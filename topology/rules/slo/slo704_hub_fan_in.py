@@ -1,0 +1,76 @@
+"""SLO704 hub-fan-in: the flows into a cluster bring more at their peaks than it can take.
+
+Why: after an outage all of them catch up at the same moment, and the hub's own producers are starved. Added up are
+`expected.peak_ingress` of the running flows (or the rates that a scan saw), against `limits.ingress` less the headroom:
+`limits.headroom`, else the option `headroom`, 30%. Flows whose peak nobody knows are not counted.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {ingress: 100MiB/s}}
+    pattern:
+      aggregation:
+        sources: [a, b]
+        target: hub
+        topics: {include: [sales]}
+        naming: {policy: prefix}
+        expected: {peak_ingress: 45MiB/s}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {ingress: 150MiB/s}}
+    pattern:
+      aggregation:
+        sources: [a, b]
+        target: hub
+        topics: {include: [sales]}
+        naming: {policy: prefix}
+        expected: {peak_ingress: 45MiB/s}
+
+Source: confluentinc/kcp sizes by the 95th percentile and 30 % more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow
+from topology.quantities import rate_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural
+from topology.rules.slo.traffic import HEADROOM, added, ceiling, peaks
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    arriving: dict[str, list[Flow]] = {}
+    for flow in topology.flows if topology is not None else ():
+        arriving.setdefault(flow.target, []).append(flow)
+    for alias, flows in sorted(arriving.items()):
+        limit = ceiling(context, alias, "ingress")
+        found = peaks(context, flows) if limit is not None else []
+        total = sum(each.rate for each in found)
+        if limit is None or total <= limit.usable:
+            continue
+        yield Problem(
+            "SLO704",
+            f"{plural(len(found), 'flow')} bring up to {rate_text(total)} into {alias}, which can take {limit}",
+            labels(
+                (limit.span, "the cluster's limit"),
+                *((each.declared, "at the peak") for each in found),
+                (found[0].flow.declared, "a flow into it"),
+            ),
+            path=f"clusters.{alias}.limits.ingress",
+            ids=(alias, *(each.flow.id for each in found)),
+            notes=added(found),
+            help="bound the flows with `workers.quota`, copy less, or make the cluster larger",
+        )
+
+
+RULE = Rule("SLO704", "hub-fan-in", "error", __doc__, check, options=(HEADROOM,))

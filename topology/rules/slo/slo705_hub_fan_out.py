@@ -1,0 +1,71 @@
+"""SLO705 hub-fan-out: the flows out of a cluster read more at their peaks than it can give.
+
+Why: each flow reads everything again, so ten spokes cost ten times the topic; the hub's own consumers fall behind.
+Counted as in SLO704, against `limits.egress` less the headroom.
+
+Bad:
+
+    clusters:
+      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {egress: 100MiB/s}}
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    pattern:
+      hub_and_spoke:
+        hub: hub
+        spokes: [a, b]
+        down: {topics: {include: [catalog]}, expected: {peak_ingress: 40MiB/s}}
+
+Good:
+
+    clusters:
+      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {egress: 100MiB/s, headroom: 20%}}
+      a: {bootstrap: [k1.a.example.internal:9093]}
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    pattern:
+      hub_and_spoke:
+        hub: hub
+        spokes: [a, b]
+        down: {topics: {include: [catalog]}, expected: {peak_ingress: 40MiB/s}}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow
+from topology.quantities import rate_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural
+from topology.rules.slo.traffic import HEADROOM, added, ceiling, peaks
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    leaving: dict[str, list[Flow]] = {}
+    for flow in topology.flows if topology is not None else ():
+        leaving.setdefault(flow.source, []).append(flow)
+    for alias, flows in sorted(leaving.items()):
+        limit = ceiling(context, alias, "egress")
+        found = peaks(context, flows) if limit is not None else []
+        total = sum(each.rate for each in found)
+        if limit is None or total <= limit.usable:
+            continue
+        yield Problem(
+            "SLO705",
+            f"{plural(len(found), 'flow')} read up to {rate_text(total)} from {alias}, which can give {limit}",
+            labels(
+                (limit.span, "the cluster's limit"),
+                *((each.declared, "at the peak") for each in found),
+                (found[0].flow.declared, "a flow out of it"),
+            ),
+            path=f"clusters.{alias}.limits.egress",
+            ids=(alias, *(each.flow.id for each in found)),
+            notes=added(found),
+            help="copy once and pass it on (a chain), copy less, or make the cluster larger",
+        )
+
+
+RULE = Rule("SLO705", "hub-fan-out", "warning", __doc__, check, options=(HEADROOM,))

@@ -1,0 +1,106 @@
+"""SLO706 partition-budget: with the topics that flows create a cluster has more partitions than `limits.partitions`.
+
+Why: every partition costs memory, file handles and time when a broker or controller fails over. A renamed copy is a
+topic of its own: prefix naming both ways doubles the count on both sides. Counted is what is known: topics that a scan
+saw at the cluster (or that the file declares there), and those that flows will create, with the source's count.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 48}, {match: payments, partitions: 48}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        limits: {partitions: 64}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, payments]}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, partitions: 48}, {match: payments, partitions: 48}]
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        limits: {partitions: 4000}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders, payments]}
+
+Source: KIP-578, a limit of partitions on brokers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.facts import FlowTopic
+from topology.finding import Problem
+from topology.model import Value
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    clusters = topology.root.at("clusters")
+    limits = {
+        alias: said
+        for alias, cluster in (clusters.fields if clusters is not None else {}).items()
+        if (said := cluster.at("limits", "partitions")) is not None
+    }
+    if not limits:
+        return
+    arriving: dict[str, list[FlowTopic]] = {}
+    for flow, topics in context.facts.by_flow:
+        if flow.target in limits:
+            arriving.setdefault(flow.target, []).extend(topic for topic in topics if topic.name is not None)
+    for alias, limit in sorted(limits.items()):
+        yield from _over(context, alias, limit, arriving.get(alias, []))
+
+
+def _over(context: Context, alias: str, limit: Value, arriving: list[FlowTopic]) -> Iterator[Problem]:
+    there = _there(context, alias)
+    new: dict[str, int] = {}
+    flows = {}
+    for topic in arriving:
+        count = topic.source.partitions
+        if topic.target_label not in there and count is not None:
+            new[topic.target_label] = max(count, new.get(topic.target_label, 0))
+            flows[topic.flow.id] = topic.flow
+    before, added = sum(there.values()), sum(new.values())
+    if before + added <= limit.data:
+        return
+    first = min(flows) if flows else None
+    yield Problem(
+        "SLO706",
+        f"{alias} would have {before + added:,} partitions; its limit is {limit.data:,}",
+        labels((limit.span, "the limit"), (flows[first].declared if first else None, "creates topics there")),
+        path=f"clusters.{alias}.limits.partitions",
+        ids=(alias, *sorted(flows)),
+        notes=(
+            f"{before:,} in {plural(len(there), 'topic')} of the cluster + {added:,} in {plural(len(new), 'topic')} "
+            "that flows create",
+        ),
+        help="copy fewer topics, or let renamed copies expire where nobody reads them; raise the limit only with the "
+        "brokers",
+    )
+
+
+def _there(context: Context, alias: str) -> dict[str, int]:
+    """Partitions by topic: of a scan, or as the file declares single topics."""
+    cluster = context.inventory.cluster(alias) if context.inventory is not None else None
+    if cluster is not None:
+        return {name: topic.partitions for name, topic in cluster.topics.items()}
+    declared = context.facts.declared(alias)
+    return {match.text: facts.partitions for match, facts in declared if match.kind == "literal" and facts.partitions}
+
+
+RULE = Rule("SLO706", "partition-budget", "error", __doc__, check)

@@ -1,0 +1,62 @@
+"""SLO707 catch-up-impossible: a flow may copy no more than producers write at the peak.
+
+Why: after an outage of an hour the flow is an hour behind for ever, and at the next peak it falls behind further, until
+the source deletes what was not copied. The quota must be above the peak; how far above decides how fast the lag closes
+(see TPC406 for the retention that this needs).
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        expected: {peak_ingress: 40MiB/s}
+        workers: {quota: 40MiB/s}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        expected: {peak_ingress: 40MiB/s}
+        workers: {quota: 60MiB/s}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.quantities import rate_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.slo.grouping import named
+from topology.rules.slo.traffic import Peak, peak
+
+
+def check(context: Context) -> Iterator[Problem]:
+    groups: dict[tuple[Span, int], list[Peak]] = {}
+    for flow in context.topology.flows if context.topology is not None else ():
+        found = peak(context, flow) if flow.plan.quota is not None else None
+        if found is not None and flow.plan.quota is not None and flow.plan.quota <= found.rate:
+            groups.setdefault((flow.settings.where("workers", "quota"), found.rate), []).append(found)
+    for (span, rate), peaks in sorted(groups.items()):
+        first = peaks[0]
+        seen = " (as a scan saw it)" if first.declared is None else ""
+        yield Problem(
+            "SLO707",
+            f"{named(each.flow for each in peaks)} may copy {rate_text(first.flow.plan.quota or 0)}, but producers "
+            f"write {rate_text(rate)}{seen}: a lag never closes",
+            labels((span, "the most that is copied"), (first.declared, "what is written")),
+            path=f"{first.flow.path}.workers.quota",
+            ids=tuple(each.flow.id for each in peaks),
+            notes=("time to close a lag = outage × ingress / (quota − ingress)",),
+            help=f"raise the quota well above {rate_text(rate)}; half as much again closes the lag in twice the outage",
+            confidence="certain" if first.declared is not None else "likely",
+        )
+
+
+RULE = Rule("SLO707", "catch-up-impossible", "error", __doc__, check)

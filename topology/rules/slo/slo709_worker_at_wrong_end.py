@@ -1,0 +1,65 @@
+"""SLO709 worker-at-wrong-end: the workers of a flow between regions run near the source.
+
+Why: then they produce over the long line, and a batch is only done when its acknowledgement came back: throughput falls
+with the distance, and on a broken line it is unknown what arrived. Fetching over the long line is cheap and can be
+repeated. Looked at where both clusters say their region.
+
+Bad:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
+      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        workers: {near: source}
+
+Good:
+
+    clusters:
+      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
+      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
+    flows:
+      - source: a
+        target: b
+        topics: {include: [orders]}
+        workers: {near: target}
+
+Source: apache/kafka docs/ops.html, geo-replication: consume from remote, produce to local
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.sec.places import apart
+from topology.rules.slo.grouping import named
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    groups: dict[Span, list[Flow]] = {}
+    for flow in topology.flows if topology is not None else ():
+        near = flow.settings.at("workers", "near")
+        if topology is None or near is None or near.data != "source":
+            continue
+        if apart(topology, flow.source, flow.target):
+            groups.setdefault(near.span, []).append(flow)
+    for span, flows in sorted(groups.items()):
+        yield Problem(
+            "SLO709",
+            f"the workers of {named(flows)} run near {flows[0].source} and produce over the long line to "
+            f"{flows[0].target}",
+            labels((span, "far from the target"), (flows[0].declared, "between regions")),
+            path=f"{flows[0].path}.workers.near",
+            ids=tuple(flow.id for flow in flows),
+            help="say `near: target` (or leave it out): read remotely, write locally",
+        )
+
+
+RULE = Rule("SLO709", "worker-at-wrong-end", "warning", __doc__, check)

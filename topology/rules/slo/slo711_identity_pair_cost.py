@@ -1,0 +1,64 @@
+"""SLO711 identity-pair-cost: two clusters copy the same topics to each other under the same names.
+
+Why: each side reads back what it sent, only to drop it: the line between them carries everything twice, and so do the
+brokers' disks. Prefix naming reads each record once and costs consumers a pattern; `forward: local` does not help, as
+the records are read before they are judged. The file makes the choice; this remark says what it costs.
+
+Bad:
+
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b]
+        topics: {include: [{glob: "trips.*"}]}
+        naming: {policy: identity}
+        merge: {allowed: true}
+
+Good:
+
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b]
+        topics: {include: [{glob: "trips.*"}]}
+        naming: {policy: prefix}
+        provenance: {forward: local}
+
+Source: Amazon MSK Replicator manual, active-active
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.overlap import shares
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+
+
+def check(context: Context) -> Iterator[Problem]:
+    flows = context.topology.flows if context.topology is not None else ()
+    same = [flow for flow in flows if flow.plan.naming.policy == "identity" and flow.plan.state == "running"]
+    ways: dict[tuple[str, str], list[int]] = {}
+    for index, flow in enumerate(same):
+        ways.setdefault((flow.source, flow.target), []).append(index)
+    for there in same:
+        if there.source >= there.target:
+            continue
+        for index in ways.get((there.target, there.source), ()):
+            back = same[index]
+            if not shares(frozenset({("", "", there.plan.topics), ("", "", back.plan.topics)})).found:
+                continue
+            yield Problem(
+                "SLO711",
+                f"{there.source} and {there.target} copy topics to each other under the same names, and read back what "
+                "they sent",
+                labels((there.declared, f"{there.id}"), (back.declared, f"{back.id}")),
+                path=f"{there.path}.naming",
+                ids=(there.id, back.id),
+                help="count twice the ingress on the line between them, or use `naming: {policy: prefix}`",
+            )
+
+
+RULE = Rule("SLO711", "identity-pair-cost", "info", __doc__, check)

@@ -1,0 +1,83 @@
+"""SLO712 rto-vs-groups: `rto` is shorter than it takes until clients run at the target.
+
+Why: a failover waits for the last translation of group positions (`sync.groups.interval`), and then clients notice,
+rebalance and start. Kafka's consumers alone wait up to `session.timeout.ms`, 45 seconds by default. A shorter promise
+has no mechanism behind it. The allowance for the restart is the option `client_restart`, two minutes.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [ledger]}
+        slo: {lag: {max: 30s}, rpo: 30m, rto: 5m}
+        sync: {groups: {mode: continuous, interval: 10m}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [ledger]}
+        slo: {lag: {max: 30s}, rpo: 1m, rto: 15m}
+        sync: {groups: {mode: continuous, interval: 15s}}
+
+Source: KIP-735 for the 45 seconds; own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Flow
+from topology.quantities import duration_text
+from topology.rule import Context, Option, Rule
+from topology.rules.mention import labels
+from topology.rules.slo.grouping import named
+
+RESTART = Option("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
+INTERVAL_MS = 10_000  # the language's default of sync.groups.interval
+
+
+def check(context: Context) -> Iterator[Problem]:
+    restart = context.option(RESTART)
+    groups: dict[tuple[Span, int], list[Flow]] = {}
+    for flow in context.topology.flows if context.topology is not None else ():
+        rto = flow.settings.at("slo", "rto")
+        interval = _interval(flow)
+        if rto is not None and rto.data < interval + restart:
+            groups.setdefault((rto.span, interval), []).append(flow)
+    for (span, interval), flows in sorted(groups.items()):
+        needed = interval + restart
+        first = flows[0]
+        parts = f"{duration_text(restart)} until clients run"
+        if interval:
+            parts = f"{duration_text(interval)} between translations of positions + {parts}"
+        yield Problem(
+            "SLO712",
+            f"{named(flows)} cannot be back within {duration_text(first.settings.get('slo', 'rto'))}: a failover takes "
+            f"{duration_text(needed)}",
+            labels((span, "the promise"), (_said(first), "translated this often")),
+            path=f"{first.path}.slo.rto",
+            ids=tuple(flow.id for flow in flows),
+            notes=(f"{parts} = {duration_text(needed)}",),
+            help=f"promise {duration_text(needed)} or more, or translate positions more often",
+        )
+
+
+def _interval(flow: Flow) -> int:
+    """ms between two translations; 0 where a failover translates itself."""
+    groups = flow.settings.at("sync", "groups")
+    if groups is None or groups.get("mode") != "continuous":
+        return 0
+    said: int = groups.get("interval", default=INTERVAL_MS)
+    return said
+
+
+def _said(flow: Flow) -> Span | None:
+    said = flow.settings.at("sync", "groups", "interval")
+    return said.span if said is not None else None
+
+
+RULE = Rule("SLO712", "rto-vs-groups", "warning", __doc__, check, options=(RESTART,))

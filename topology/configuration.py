@@ -65,7 +65,7 @@ DEFAULT = Configuration()
 def configuration_for(path: Path) -> Configuration:
     """The nearest `topology.lint.yaml` at or above a topology file, up to the folder that holds `.git`; without one the
     defaults. Raises UnreadableTopology."""
-    here = path.resolve() if path.is_dir() else path.resolve().parent
+    here = path.absolute() if path.is_dir() else path.absolute().parent
     for folder in (here, *here.parents):
         if (folder / CONFIGURATION).is_file():
             return read_configuration(folder / CONFIGURATION)

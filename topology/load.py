@@ -17,6 +17,7 @@ from topology.errors import UnreadableTopology
 from topology.finding import Problem
 from topology.model import Topology
 from topology.nodes import MAX_BYTES, Node, parse
+from topology.quoting import shown
 from topology.resolve import resolve
 from topology.shapes import Reader
 
@@ -179,10 +180,10 @@ def _check_kind(node: Node, file: str) -> None:
     if kind not in (None, language.KIND) or (
         kind is None and not keys & {"apiVersion", "clusters", "flows", "pattern"}
     ):
-        what = f"a {kind}" if kind else "some other YAML document"
+        what = f"a {shown(kind)}" if kind else "some other YAML document"
         raise UnreadableTopology(f"{file}: this is {what}, a {language.KIND} is expected; one begins with {_head()}")
     if version is not None and version != language.API_VERSION:
-        raise UnreadableTopology(f"{file}: apiVersion {version}; this Watershed reads {language.API_VERSION}")
+        raise UnreadableTopology(f"{file}: apiVersion {shown(version)}; this Watershed reads {language.API_VERSION}")
 
 
 def _head() -> str:

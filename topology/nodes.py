@@ -18,7 +18,7 @@ from topology.quoting import shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
-MAX_NODES = 120_000
+MAX_NODES = 200_000
 MAX_PROBLEMS = 1_000
 # what YAML 1.2 (5.1) allows in a file; the rest can only be written as an escape
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

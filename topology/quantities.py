@@ -19,6 +19,7 @@ SIZES = {
     "TiB": 2**40,
 }
 LIMIT = 2**63 - 1
+MAX_DIGITS = 30
 FOREVER = LIMIT
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
 
@@ -81,6 +82,8 @@ def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:
     if match is None:
         raise ValueError(f"expected {expected}")
     number, unit, rate = match.groups()
+    if len(number) > MAX_DIGITS:
+        raise ValueError(f"too large, or more exact than {MAX_DIGITS} digits can say; expected {expected}")
     if not unit and not rate:
         raise MissingUnit(f"has no unit; expected {expected}")
     if unit not in units or (rate or "") != per:

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 
 from topology.finding import Finding, Label, Problem, Span
 from topology.nearest import nearest
+from topology.nodes import lines_of
+from topology.quoting import shown
 from topology.rule import Rule
 
-_COMMENT = re.compile(r"(?:^|\s)#\s*lint:\s*ignore\[([^\]]*)\][ \t]*(.*?)\s*$")
+# bounded pieces: no line makes the search go back over more than a few letters
+_COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\](.*)$")
+MAX_WORDS = 20
 
 
 @dataclass(slots=True)
@@ -32,12 +36,13 @@ class Suppression:
 @dataclass(frozen=True, slots=True)
 class Suppressions:
     entries: tuple[Suppression, ...]
+    by_line: Mapping[int, tuple[Suppression, ...]]
 
     def silence(self, finding: Finding) -> bool:
         """Whether a comment with a reason silences this finding, where it begins."""
         hit = False
-        for entry in self.entries:
-            if entry.reason and finding.span.line in entry.lines:
+        for entry in self.by_line.get(finding.span.line, ()):
+            if entry.reason:
                 for word in {finding.rule, finding.name} & set(entry.words):
                     entry.used.add(word)
                     hit = True
@@ -62,21 +67,25 @@ class Suppressions:
 
 def read_suppressions(text: str, file: str) -> Suppressions:
     entries = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         match = _COMMENT.search(line)
         if match:
             column = line.index("#", match.start()) + 1
             words = tuple(sorted({word.strip() for word in match[1].split(",") if word.strip()}))
             span = Span(file, number, column, number, len(line) + 1)
-            entries.append(Suppression(span, words, match[2], alone=not line[: column - 1].strip()))
-    return Suppressions(tuple(entries))
+            entries.append(Suppression(span, words[:MAX_WORDS], match[2].strip(), alone=not line[: column - 1].strip()))
+    by_line: dict[int, tuple[Suppression, ...]] = {}
+    for entry in entries:
+        for number in entry.lines:
+            by_line[number] = (*by_line.get(number, ()), entry)
+    return Suppressions(tuple(entries), by_line)
 
 
 def _why_unused(word: str, rules: Mapping[str, Rule]) -> str:
     rule = rules.get(word)
     if rule is None:
         near = nearest(word, rules)
-        return f"there is no rule {word}" + (f"; did you mean {near}?" if near else "")
+        return f"there is no rule {shown(word)}" + (f"; did you mean {near}?" if near else "")
     if not rule.ignorable:
         return f"{word} cannot be silenced by a comment"
     return f"{word} finds nothing here, so this comment silences nothing"

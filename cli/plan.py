@@ -1,0 +1,115 @@
+"""`topology plan`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from topology.drift import Difference
+    from topology.inventory import Inventory
+    from topology.lint import Result
+    from topology.plan import Plan
+
+
+@click.command(epilog="Example: topology plan orders.yaml --fail-on-changes")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--fail-on-changes", is_flag=True, help="Exit 3 when `topology apply` would change something.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON document here.")
+def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> int:
+    """What `topology apply` would do on the live clusters, field by field, and what differs that it leaves alone.
+
+    Read-only. Asks every rule, those about live clusters too. Exits 1 with errors among the findings, 2 when a cluster
+    does not answer, 3 with --fail-on-changes and changes.
+    """
+    import json
+
+    from cli.output import writable, write_all
+    from clusters import control
+    from replicator.targets import NEVER_SYNCED
+    from topology import compile_path
+    from topology.configuration import configuration_for
+    from topology.drift import differences
+    from topology.lint import lint_path
+
+    writable(output)
+    compiled = compile_path(path)
+    inventory = _scanned(compiled)
+    result = lint_path(path, inventory, configuration_for(path))
+    own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
+    found = differences(compiled, inventory, own, NEVER_SYNCED)
+    document = json.dumps(_document(compiled, inventory, found, result), indent=2, ensure_ascii=False) + "\n"
+    if output is not None:
+        write_all({output: document})
+    click.echo(document if form == "json" else "\n".join(_lines(compiled, inventory, found, result)), nl=form != "json")
+    if result.errors:
+        return 1
+    return 3 if fail_on_changes and any(each.applied for each in found) else 0
+
+
+def _scanned(compiled: Plan) -> Inventory:
+    """All clusters of the plan, at once. Raises ClusterError for the first that cannot be scanned."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from cli.plans import connector
+    from clusters.scan import scan
+    from topology.inventory import Inventory
+
+    settings = {cluster.alias: connector(compiled)(cluster.alias) for cluster in compiled.clusters}
+    with ThreadPoolExecutor(8) as pool:
+        seen = pool.map(lambda alias: scan(settings[alias], sample_s=0), settings)
+        return Inventory(dict(zip(settings, seen, strict=True)), live=True)
+
+
+def _document(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "topology": compiled.topology,
+        "plan": compiled.hash,
+        "clusters": {
+            alias: {"cluster_id": each.cluster_id, "kafka": each.kafka, "taken_ms": each.taken_ms}
+            for alias, each in sorted(inventory.clusters.items())
+        },
+        "changes": [each.to_json() for each in found],
+        "findings": [finding.to_json() for finding in result.findings],
+    }
+
+
+def _lines(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> Iterator[str]:
+    from topology.reports.text import frames
+
+    yield from frames(result)
+    if any(finding.severity != "info" for finding in result.findings):
+        yield ""
+    for alias, cluster in sorted(inventory.clusters.items()):
+        yield f"{alias}  (cluster {cluster.cluster_id}, Kafka {cluster.kafka or 'of an unknown release'})"
+        mine = [each for each in found if each.cluster == alias]
+        for kind, name in dict.fromkeys((each.kind, each.name) for each in mine):
+            yield from _thing(kind, name, [each for each in mine if (each.kind, each.name) == (kind, name)])
+        if not mine:
+            yield "  no difference"
+        yield ""
+    applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
+    left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}
+    yield (
+        f"{compiled.topology}: {len(applied)} things to create or update with `topology apply`, "
+        f"{len(left)} that differ and are left alone  ({compiled.hash[:19]})"
+    )
+
+
+def _thing(kind: str, name: str, fields: list[Difference]) -> Iterator[str]:
+    new = all(each.live is None for each in fields)
+    sign = "+" if new else "~" if fields[0].applied else "!"
+    yield f"  {sign} {kind} {name}"
+    for each in fields:
+        if not each.field:
+            continue
+        before = "" if each.live is None else f"{each.live} "
+        mark = "" if new and each.drift == "safe" else f"  {each.drift}"
+        why = f": {each.why}" if each.why else ""
+        yield f"      {each.field:<20} {before}-> {'nothing' if each.wanted is None else each.wanted}{mark}{why}"

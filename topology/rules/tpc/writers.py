@@ -20,13 +20,17 @@ def merges(context: Context, wanted: Callable[[FlowTopic], bool]) -> Iterator[tu
     into: dict[str, list[Flow]] = {}
     for flow, _ in context.facts.by_flow:
         into.setdefault(flow.target, []).append(flow)
-    topics = [each for each in context.facts.flow_topics if len(into[each.flow.target]) > 1 and wanted(each)]
+    shared = ((flow, groups) for flow, groups in context.facts.alike if len(into[flow.target]) > 1)
+    topics = [each for _, groups in shared for group in groups if wanted(group[0]) for each in group]
     targets = {each.flow.target for each in topics}
     named = _named(context, targets)
     open_ended = {target: _open_ended(context, into[target]) for target in targets}
     for topic in topics:
         target = topic.flow.target
-        flows = {flow.id: flow for flow in (*named[target].get(topic.target_label, ()), topic.flow)}
+        writing = named[target].get(topic.target_label, ())
+        if len(writing) < 2 and not open_ended[target]:
+            continue
+        flows = {flow.id: flow for flow in (*writing, topic.flow)}
         if open_ended[target]:
             symbol = at_target(topic)
             for flow, arriving in _perhaps(topic, open_ended[target]):

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("report", "cli.report:report", "The planning report of an inventory: sizes, obstacles, times, costs."),
     ),
     "Replication": (
+        ("plan", "cli.plan:plan", "What apply would change on the live clusters, field by field."),
         ("apply", "cli.apply:apply", "Create what the plan needs and write the desired flows."),
         ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
         ("status", "cli.status:status", "State and lag of every flow and partition."),

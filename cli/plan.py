@@ -31,7 +31,6 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
 
     from cli.output import writable, write_all
     from clusters import control
-    from replicator.targets import NEVER_SYNCED
     from topology import compile_path
     from topology.configuration import configuration_for
     from topology.drift import differences
@@ -42,7 +41,7 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     inventory = _scanned(compiled)
     result = lint_path(path, inventory, configuration_for(path))
     own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
-    found = differences(compiled, inventory, own, NEVER_SYNCED)
+    found = differences(compiled, inventory, own)
     document = json.dumps(_document(compiled, inventory, found, result), indent=2, ensure_ascii=False) + "\n"
     if output is not None:
         write_all({output: document})
@@ -55,12 +54,15 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
 def _scanned(compiled: Plan) -> Inventory:
     """All clusters of the plan, at once. Raises ClusterError for the first that cannot be scanned."""
     from concurrent.futures import ThreadPoolExecutor
+    from dataclasses import replace
 
     from cli.plans import connector
     from clusters.scan import scan
     from topology.inventory import Inventory
 
-    settings = {cluster.alias: connector(compiled)(cluster.alias) for cluster in compiled.clusters}
+    connect = connector(compiled)
+    # another cluster than the pinned one is a finding here (CLU105), not the end
+    settings = {each.alias: replace(connect(each.alias), cluster_id=None) for each in compiled.clusters}
     with ThreadPoolExecutor(8) as pool:
         seen = pool.map(lambda alias: scan(settings[alias], sample_s=0), settings)
         return Inventory(dict(zip(settings, seen, strict=True)), live=True)
@@ -83,9 +85,8 @@ def _document(compiled: Plan, inventory: Inventory, found: list[Difference], res
 def _lines(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> Iterator[str]:
     from topology.reports.text import frames
 
-    yield from frames(result)
-    if any(finding.severity != "info" for finding in result.findings):
-        yield ""
+    for frame in frames(result):
+        yield f"{frame}\n"
     for alias, cluster in sorted(inventory.clusters.items()):
         yield f"{alias}  (cluster {cluster.cluster_id}, Kafka {cluster.kafka or 'of an unknown release'})"
         mine = [each for each in found if each.cluster == alias]

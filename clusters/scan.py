@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clusters.admin import wrong_cluster
+from clusters.control import FLOWS
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from clusters.flows import read_flows
 from clusters.listing import GroupListing
 from clusters.names import TopicPartition
 from clusters.release import METADATA_VERSION, order, release, release_of_level
@@ -22,7 +24,7 @@ from clusters.settings import ConnectionSettings
 from clusters.survey import Configured, Described, Survey
 from clusters.wire import readings
 from clusters.wire.inquiry import Inquiry
-from topology.inventory import InventoryAcl, InventoryCluster, InventoryGroup, InventoryTopic
+from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
 T = TypeVar("T")
 
@@ -116,6 +118,7 @@ class _Scan:
                 last_append_ms=max((newest[each] for each in partitions if each in newest), default=None),
             )
         self._note_tiered(topics)
+        orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS in topics else None
         kafka = self._release()
         return InventoryCluster(
             alias=self.settings.alias,
@@ -128,6 +131,10 @@ class _Scan:
             groups=groups,
             acls=acls,
             quotas=quotas,
+            flows={
+                flow_id: InventoryFlow(order.topology, order.plan_hash, order.state)
+                for flow_id, order in (orders or {}).items()
+            },
             not_seen=tuple(self.not_seen),
         )
 

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from clusters.surface import Administration, Topic
-from topology.plan import PlanFlow
-
-# Never taken over from the source: they describe its brokers, or would make the target rewrite what we pass on.
-# compression.type: only `producer` stores batches as they come (research page on batches, §1.3).
-NEVER_SYNCED: Final = frozenset(
-    {
-        "compression.type",
-        "min.insync.replicas",
-        "message.timestamp.type",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "remote.storage.enable",
-        "unclean.leader.election.enable",
-    }
-)
+from topology.plan import NEVER_SYNCED, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.plan import Plan, PlanFlow
+from topology.plan import NEVER_SYNCED, Plan, PlanFlow
 
 Class = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps more: lowering one of these deletes or refuses what was fine before.
@@ -20,7 +20,7 @@ GROWING = ("retention.ms", "retention.bytes", "delete.retention.ms", "max.messag
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of one thing on one cluster. kind is `control topic`, `topic` or `flow`; live None: it is not there yet.
+    """One field of one thing on one cluster. kind is `control topic`, `topic` or `flow`; live None: it is not there.
     applied: `topology apply` would change it; the others are only reported. why explains what is not safe."""
 
     cluster: str
@@ -37,34 +37,34 @@ class Difference:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def differences(plan: Plan, inventory: Inventory, control: Iterable[str], never: frozenset[str]) -> list[Difference]:
-    """In the order of clusters, kinds and names. control: Watershed's own topics; never: config keys that are never
-    carried over. Clusters that the inventory lacks are passed over."""
+def differences(plan: Plan, inventory: Inventory, control: Iterable[str]) -> list[Difference]:
+    """In the order of clusters, kinds and names. control: the names of Watershed's own topics. Clusters that the
+    inventory lacks are passed over."""
     found: list[Difference] = []
     control = sorted(control)
     for alias in sorted({flow.target for flow in plan.flows}):
         target = inventory.cluster(alias)
         if target is None:
             continue
-        found += [Difference(alias, "control topic", name, "", None, "") for name in control if name not in target.topics]
+        found += [
+            Difference(alias, "control topic", name, "", None, "") for name in control if name not in target.topics
+        ]
         flows = [flow for flow in plan.flows if flow.target == alias]
         for flow in flows:
             source = inventory.cluster(flow.source)
             if source is not None and flow.state == "running":
-                found += _topics(flow, source, target, never)
+                found += _topics(flow, source, target)
         found += _flows(plan, flows, target)
     return found
 
 
-def _topics(
-    flow: PlanFlow, source: InventoryCluster, target: InventoryCluster, never: frozenset[str]
-) -> Iterator[Difference]:
+def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[Difference]:
     for name in sorted(source.topics):
         if not flow.selects(name):
             continue
         here, arriving = source.topics[name], flow.target_topic(name)
         there = target.topics.get(arriving)
-        wanted = _configs(flow, here, never)
+        wanted = _configs(flow, here)
         if there is None:
             replicas = flow.replication_factor or min(here.replication_factor, max(len(target.brokers), 1))
             fields = {"partitions": str(here.partitions), "replication.factor": str(replicas), **wanted}
@@ -88,7 +88,9 @@ def _existing(
             str(here.partitions),
             "safe" if fewer else "unsupported",
             False,
-            "records of the missing partitions wait" if fewer else "partitions cannot be taken away; keys land elsewhere",
+            "records of the missing partitions wait"
+            if fewer
+            else "partitions cannot be taken away; keys land elsewhere",
         )
     if flow.replication_factor is not None and there.replication_factor != flow.replication_factor:
         live, asked = str(there.replication_factor), str(flow.replication_factor)
@@ -114,10 +116,10 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
-def _configs(flow: PlanFlow, here: InventoryTopic, never: frozenset[str]) -> dict[str, str]:
+def _configs(flow: PlanFlow, here: InventoryTopic) -> dict[str, str]:
     """What the flow gives a topic: the source topic's own settings, and what the file sets (replicator/targets.py)."""
     only = set(flow.sync_configs_include) or set(here.overridden)
-    left_out = never | set(flow.sync_configs_exclude)
+    left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
     keys = set() if flow.sync_configs == "never" else set(here.overridden) & only - left_out
     taken = {key: here.configs[key] for key in sorted(keys) if key in here.configs}
     return taken | dict(flow.configs_set)

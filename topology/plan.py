@@ -31,6 +31,7 @@ from topology.waves import (
 )
 
 __all__ = [
+    "NEVER_SYNCED",
     "Application",
     "Approval",
     "ConsumerLag",
@@ -59,6 +60,19 @@ __all__ = [
 
 SCHEMA = 1
 IDENTITY = Naming()
+# Topic configs never taken over from a source: they describe its brokers, or would make the target rewrite what passes.
+# compression.type: only `producer` stores batches as they come (research page on batches, 1.3).
+NEVER_SYNCED = frozenset(
+    {
+        "compression.type",
+        "min.insync.replicas",
+        "message.timestamp.type",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.storage.enable",
+        "unclean.leader.election.enable",
+    }
+)
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 Mode = Literal["never", "once", "continuous"]
 

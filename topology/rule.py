@@ -43,6 +43,7 @@ class Context:
         self.loaded = loaded
         self.inventory = inventory
         self.options = dict(options or {})
+        self.kept: dict[Any, Any] = {}  # what several rules would work out again
 
     @property
     def topology(self) -> Topology | None:

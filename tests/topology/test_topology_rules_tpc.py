@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from replicator import targets
 from tests.topology.rule_cases import tpc_copied, tpc_kept
 from tests.topology.rule_cases.example import FLOW, ORDERS, SLO, clusters, found, topics
 from topology.facts import ClusterFacts
 from topology.load import load_text
 from topology.manual import complete, inventory_of
 from topology.rule import Context
-from topology.rules.tpc import arrival
 from topology.rules.tpc.reserved import holds, of_streams
 
 CASES = (*tpc_kept.CASES, *tpc_copied.CASES)
@@ -73,10 +71,6 @@ def test_the_order_of_the_file_changes_nothing() -> None:
         one, two = found(head + first + second, code), found(head + second + first, code)
         assert [(each.message, each.fingerprint) for each in one] == [(each.message, each.fingerprint) for each in two]
         assert one != []
-
-
-def test_what_is_never_taken_over_is_what_the_replicator_leaves_out() -> None:
-    assert arrival.NEVER_SYNCED == targets.NEVER_SYNCED
 
 
 def test_topics_of_which_the_same_is_known_stand_together() -> None:

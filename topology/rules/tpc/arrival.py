@@ -7,6 +7,7 @@ from typing import Any
 from topology.facts import FlowTopic, TopicFacts, config_facts
 from topology.inventory import InventoryTopic
 from topology.model import Flow
+from topology.plan import NEVER_SYNCED
 from topology.rule import Context
 
 # The facts that are topic configs, by Kafka's key.
@@ -21,18 +22,6 @@ KEYS = {
     "compression": "compression.type",
     "tiered_storage": "remote.storage.enable",
 }
-# What replicator/targets.py never takes over, whatever a file says (a test keeps the two equal).
-NEVER_SYNCED = frozenset(
-    {
-        "compression.type",
-        "min.insync.replicas",
-        "message.timestamp.type",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "remote.storage.enable",
-        "unclean.leader.election.enable",
-    }
-)
 
 
 def synced(flow: Flow, key: str) -> bool:
@@ -50,6 +39,15 @@ def chosen(flow: Flow) -> dict[str, str]:
     """`sync.configs.set`: key → value that target topics get."""
     values = flow.settings.at("sync", "configs", "set")
     return {} if values is None else {key: value.data for key, value in values.fields.items()}
+
+
+def arrival(context: Context, flow: Flow) -> Arrival:
+    """The flow's side at the target, made once for all rules."""
+    known = context.kept.get(("arrival", flow.id))
+    if known is None:
+        known = context.kept["arrival", flow.id] = Arrival(context, flow)
+    side: Arrival = known
+    return side
 
 
 class Arrival:

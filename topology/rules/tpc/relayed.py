@@ -9,7 +9,7 @@ from topology.facts import UNKNOWN, FlowTopic, TopicFacts
 from topology.model import Flow
 from topology.plan import Naming, TopicSelection
 from topology.rule import Context
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import Arrival, arrival
 from topology.rules.tpc.writers import at_target
 from topology.symbols import Symbol, carried
 
@@ -36,7 +36,7 @@ def relayed(context: Context) -> dict[str, list[Relayed]]:
         topic, symbol = todo.popleft()
         flow = topic.flow
         if flow.id not in sides:
-            sides[flow.id] = Arrival(context, flow)
+            sides[flow.id] = arrival(context, flow)
         facts = _taken_over(sides[flow.id], topic)
         if facts is None:
             continue

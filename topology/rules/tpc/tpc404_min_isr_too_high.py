@@ -42,12 +42,12 @@ from topology.finding import Problem
 from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import Arrival, arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: dict[tuple[int, int], list[FlowTopic | None]] = {}
         for topics in groups or ((None,),):
             replicas, needed = side.replicas(topics[0]), _needed(side, topics[0])

@@ -36,14 +36,14 @@ from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import arrival
 
 ENOUGH = 3
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         brokers = side.cluster.brokers
         if brokers is None or brokers < ENOUGH:
             continue

@@ -43,12 +43,12 @@ from topology.model import Flow
 from topology.quantities import duration_text, size_text
 from topology.rule import Context, Rule
 from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import KEYS, Arrival
+from topology.rules.tpc.arrival import KEYS, Arrival, arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: dict[tuple[str, str, str], list[FlowTopic]] = {}
         for topics in groups:
             shorter = _shorter(side, topics[0]) if topics[0].source.cleanup != "compact" else None

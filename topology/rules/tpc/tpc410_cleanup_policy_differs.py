@@ -43,12 +43,12 @@ from topology.finding import Problem
 from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: dict[tuple[str, str], list[FlowTopic]] = {}
         for topics in groups:
             before, after = topics[0].source.cleanup, side.fact(topics[0], "cleanup")

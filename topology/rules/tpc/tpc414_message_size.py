@@ -44,14 +44,14 @@ from topology.model import Flow
 from topology.quantities import size_text
 from topology.rule import Context, Rule
 from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import Arrival, arrival
 
 KEY = "max.message.bytes"
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: dict[tuple[int, int], list[FlowTopic]] = {}
         for topics in groups:
             sizes = _sizes(side, topics[0])

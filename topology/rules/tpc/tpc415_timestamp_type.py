@@ -38,12 +38,12 @@ from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: list[FlowTopic | None] = [
             topic
             for topics in groups

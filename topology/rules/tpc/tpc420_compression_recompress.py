@@ -39,12 +39,12 @@ from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.tpc.arrival import Arrival
+from topology.rules.tpc.arrival import arrival
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = Arrival(context, flow)
+        side = arrival(context, flow)
         found: dict[str, list[FlowTopic]] = {}
         for topics in groups:
             codec = side.fact(topics[0], "compression") or side.cluster.compression

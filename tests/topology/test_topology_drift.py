@@ -1,0 +1,85 @@
+"""Differences between a plan and what a scan saw: what would be created, what differs and is left alone, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topology.compile import plan_of
+from topology.drift import Difference, differences
+from topology.inventory import Inventory
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+from topology.plan import Plan
+
+FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
+
+
+def plan(more: str = "") -> Plan:
+    topology = load_text(complete(FLOW % more)).topology
+    assert topology is not None
+    return plan_of(topology, {})
+
+
+def seen(text: str) -> Inventory:
+    inventory = inventory_of(f"--- # topology scan\n{text}\n")
+    assert inventory is not None
+    return inventory
+
+
+def rows(found: list[Difference]) -> list[tuple[Any, ...]]:
+    return [(each.name, each.field, each.live, each.wanted, each.drift, each.applied) for each in found]
+
+
+def test_what_is_missing_is_created_with_the_sources_own_settings() -> None:
+    source = (
+        "a: {topics: {orders: {partitions: 6, replication_factor: 3, overridden: [retention.ms, min.insync.replicas], "
+    )
+    source += "configs: {retention.ms: '1000', min.insync.replicas: '2', segment.ms: '5'}}, other: {}}}"
+    found = differences(
+        plan(", sync: {configs: {set: {segment.ms: '7'}}}"), seen(f"{source}\nb: {{brokers: 2}}"), ["watershed.flows"]
+    )
+    assert rows(found) == [
+        ("watershed.flows", "", None, "", "safe", True),
+        ("orders", "partitions", None, "6", "safe", True),
+        ("orders", "replication.factor", None, "2", "safe", True),
+        ("orders", "retention.ms", None, "1000", "safe", True),
+        ("orders", "segment.ms", None, "7", "safe", True),
+        ("a-to-b", "state", None, "running", "safe", True),
+    ]
+
+
+def test_what_exists_is_compared_and_left_alone() -> None:
+    configs = "overridden: [retention.ms, cleanup.policy, max.message.bytes, flush.ms], configs: {retention.ms: '%s', "
+    configs += "cleanup.policy: %s, max.message.bytes: '%s', flush.ms: '%s'}"
+    source = configs % ("1000", "compact", "2000", "1")
+    target = configs % ("-1", "delete", "1000", "2")
+    scan = f"a: {{topics: {{orders: {{partitions: 3, {source}}}}}}}\nb: {{topics: {{orders: {{partitions: 4, {target}}}}}}}"
+    found = differences(plan(", replication_factor: 3"), seen(scan), [])
+    assert rows(found)[:-1] == [
+        ("orders", "partitions", "4", "3", "unsupported", False),
+        ("orders", "replication.factor", "1", "3", "unsupported", False),
+        ("orders", "cleanup.policy", "delete", "compact", "unsafe", False),
+        ("orders", "flush.ms", "2", "1", "unknown", False),
+        ("orders", "max.message.bytes", "1000", "2000", "safe", False),
+        ("orders", "retention.ms", "-1", "1000", "unsafe", False),
+    ]
+    assert all(each.why for each in found if each.drift in ("unsafe", "unsupported"))
+
+
+def test_orders_are_compared_by_plan_and_nothing_is_ever_removed() -> None:
+    compiled = plan()
+    flows = "{a-to-b: {topology: example, plan_hash: '%s'}, old: {topology: example, plan_hash: x}, "
+    flows += "theirs: {topology: other, plan_hash: x}, ended: {topology: example, plan_hash: x, state: stopped}}"
+    same = differences(compiled, seen(f"a: {{}}\nb: {{flows: {flows % compiled.hash}}}"), [])
+    assert rows(same) == [("old", "state", "running", None, "unknown", False)]
+    changed = differences(compiled, seen(f"a: {{}}\nb: {{flows: {flows % 'sha256:0'}}}"), [])
+    assert rows(changed)[0] == ("a-to-b", "plan", "sha256:0", compiled.hash, "safe", True)
+
+
+def test_a_flow_of_another_topology_is_not_taken_over() -> None:
+    found = differences(plan(), seen("a: {}\nb: {flows: {a-to-b: {topology: other, plan_hash: x}}}"), [])
+    assert rows(found) == [("a-to-b", "topology", "other", "example", "unsupported", False)]
+
+
+def test_nothing_is_said_of_clusters_that_were_not_seen() -> None:
+    assert differences(plan(), seen("a: {topics: {orders: {}}}"), ["watershed.flows"]) == []

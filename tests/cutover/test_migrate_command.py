@@ -15,7 +15,7 @@ kind: Topology
 metadata: {name: shop, owner: team-shop}
 clusters:
   onprem: {bootstrap: ["127.0.0.1:9"], security: {protocol: PLAINTEXT}}
-  cloud: {bootstrap: ["127.0.0.1:9"], security: {protocol: PLAINTEXT}}
+  cloud: {bootstrap: ["127.0.0.1:10"], security: {protocol: PLAINTEXT}}
 pattern:
   active_standby: {active: onprem, standby: cloud, topics: {include: [orders]}, naming: {policy: identity}}
 migration:

@@ -21,7 +21,7 @@ kind: Topology
 metadata: {name: nowhere, owner: tests}
 clusters:
   onprem: {bootstrap: ["127.0.0.1:9"], security: {protocol: PLAINTEXT}}
-  cloud: {bootstrap: ["127.0.0.1:9"], security: {protocol: PLAINTEXT}}
+  cloud: {bootstrap: ["127.0.0.1:10"], security: {protocol: PLAINTEXT}}
 pattern:
   active_standby: {active: onprem, standby: cloud, topics: {include: [{glob: "orders.*"}]}, naming: {policy: identity}}
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topology.errors import UnreadableTopology
-from topology.interop.formats import import_path
+from topology.interop.formats import import_path, import_text
 from topology.interop.report import lines, report_of
 from topology.interop.write import topology_text
 from topology.load import load_text
@@ -82,3 +82,20 @@ def test_terraform_without_a_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "main.tf").write_text('variable "x" { default = 1 }\n')
     with pytest.raises(UnreadableTopology, match="without a `confluent_cluster_link`"):
         import_path(tmp_path)
+
+
+def test_two_links_that_are_called_differently_are_two(tmp_path: Path) -> None:
+    for name, source, target in (("one", "a", "b"), ("two", "b", "a")):
+        words = f"# watershed: link={name} source={source} target={target} mirror=x\n"
+        address = f"link.mode=BIDIRECTIONAL\nbootstrap.servers={source}.example.internal:9092\n"
+        (tmp_path / f"{name}.properties").write_text(words + address)
+    imported = import_path(tmp_path)
+    assert [flow.id for flow in imported.flows] == ["a-to-b", "b-to-a"]
+    assert not [each for each in imported.not_carried if "taken for the two ends" in each.why]
+
+
+def test_places_in_a_file_of_several_links_are_those_of_the_file() -> None:
+    part = "# watershed: link=l{0} source=a{0} target=b\nlink.mode=DESTINATION\nlink.mode=SOURCES\n\n"
+    imported = import_text("".join(map(part.format, range(3))), "links.properties")
+    said = [(each.code, each.labels[0].span.line) for each in imported.problems if each.code in ("SYN002", "SYN011")]
+    assert said == [("SYN002", 3), ("SYN011", 3), ("SYN002", 7), ("SYN011", 7), ("SYN002", 11), ("SYN011", 11)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from topology.errors import UnreadableTopology
@@ -128,9 +128,7 @@ def _halves(document: Document, notes: Notes) -> Iterator[Half]:
         place = Span(document.file, 1, 1, 1, 1)
         notes.say("SYN003", "settings before the first `# watershed: link=…` belong to no link", place)
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
-        # empty lines keep the numbers of those that follow
-        text = "\n" * begin + "\n".join(lines[begin:end])
-        said = read_properties(text, document.file, notes)
+        said = _properties("\n".join(lines[begin:end]), begin, document.file, notes)
         words = _words(lines[begin:end], begin, document.file, notes)
         where = words["link"].key if "link" in words else said[0].key if said else Span(document.file, 1, 1, 1, 1)
         name = words["link"].text if "link" in words else alias_of(PurePath(document.file).stem)
@@ -140,6 +138,20 @@ def _halves(document: Document, notes: Notes) -> Iterator[Half]:
             half.mirrors += [Mirror(each, mirrored.span) for each in mirrored.text.split(",") if each]
         if said or words:
             yield half
+
+
+def _properties(text: str, before: int, file: str, notes: Notes) -> list[Said]:
+    """Those of a part of the file, with the places of the file."""
+
+    def moved(span: Span) -> Span:
+        return replace(span, line=span.line + before, end_line=span.end_line + before)
+
+    own = Notes()
+    said = read_properties(text, file, own)
+    for problem in own.problems:
+        labels = tuple(replace(label, span=moved(label.span)) for label in problem.labels)
+        notes.wrong.setdefault((problem.code, problem.message, labels[0].span), replace(problem, labels=labels))
+    return [replace(each, span=moved(each.span), key=moved(each.key)) for each in said]
 
 
 def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, Said]:
@@ -237,23 +249,36 @@ def _partners(halves: list[Half]) -> Iterator[tuple[Half, Half]]:
     starting = [each for each in halves if each.mode == "SOURCE"]
     waiting = [each for each in halves if each.mode == "DESTINATION" and each.connection == "INBOUND"]
     both = [each for each in halves if each.mode == "BIDIRECTIONAL"]
+    named: dict[str, Half] = {}
+    for each in waiting:
+        named.setdefault(each.name, each)
     for one in starting:
-        same = [each for each in waiting if each.name == one.name]
-        if not same and len(starting) == len(waiting) == 1:
-            same = waiting
-        yield from ((one, each) for each in same[:1])
-    for index, one in enumerate(both):
-        later = both[index + 1 :]
-        same = [each for each in later if each.name == one.name]
-        if not same and len(both) == 2:
-            same = later
-        yield from ((one, each) for each in same[:1])
+        other = waiting[0] if len(starting) == len(waiting) == 1 else named.get(one.name)
+        if other is not None and _may_be_one(one, other):
+            yield one, other
+    if len(both) == 2:
+        if _may_be_one(both[0], both[1]):
+            yield both[0], both[1]
+        return
+    open_halves: dict[str, Half] = {}
+    for each in both:
+        earlier = open_halves.pop(each.name, None)
+        if earlier is not None:
+            yield earlier, each
+        else:
+            open_halves[each.name] = each
+
+
+def _may_be_one(one: Half, other: Half) -> bool:
+    """Whether two halves can be of one link: not when their comments call them differently."""
+    return one.name == other.name or not ("link" in one.words and "link" in other.words)
 
 
 def _links(halves: list[Half], notes: Notes) -> list[Link]:
     """The destination's half decides; a source's half is a link of its own only where the other one is missing."""
     partners = {id(one): other for one, other in _partners(halves) if one.mode == "SOURCE"}
     paired = {id(other) for other in partners.values()}
+    both_ways = {half.source for half in halves if half.mode == "BIDIRECTIONAL"}
     out = []
     for half in halves:
         if id(half) in partners:
@@ -264,9 +289,7 @@ def _links(halves: list[Half], notes: Notes) -> list[Link]:
             why = f"this is the half on {what}; the settings of the half on the {other} are not here"
             notes.leave(f"the other half of link `{half.name}`", why, half.where)
         bidirectional = half.mode == "BIDIRECTIONAL"
-        if bidirectional and not any(
-            each is not half and each.mode == "BIDIRECTIONAL" and each.source == half.target for each in halves
-        ):
+        if bidirectional and half.target not in both_ways:
             why = f"a bidirectional link can also mirror from {half.target} to {half.source}; that half is not here"
             notes.leave(f"the way back of link `{half.name}`", why, half.where)
         mirrors = tuple(half.mirrors)

@@ -7,9 +7,8 @@ Source: Confluent's "Manage Mirror Topics for Cluster Linking" and "Configuratio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from topology.finding import Label, Span
@@ -21,6 +20,7 @@ from topology.overlap import common
 from topology.quantities import duration_text
 from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 
+MAX_PAIRS = 50  # of links on one route that are compared with one on the way back
 ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
 TOOL_GROUPS = tuple(Selector("glob", text) for text in ("console-consumer-*", "connect-*"))
 _CONFIG_KEY = re.compile(r"[a-z][a-z0-9.]*")
@@ -289,9 +289,7 @@ def _check(links: list[Link], notes: Notes) -> None:
             notes.say("SYN009", f"`{grouped.name}` is refused on a bidirectional link", grouped.key, "leave it out")
         elif "cluster.link.prefix" not in link.config:
             notes.say("SYN012", f"`{grouped.name}` needs `cluster.link.prefix`", grouped.key)
-    for one, other in combinations(links, 2):
-        if (one.source, one.target) != (other.target, other.source):
-            continue
+    for one, other in _opposite(links):
         first, second = (each.config.get("consumer.offset.sync.enable") for each in (one, other))
         if first is None or second is None or {first.text.strip().lower(), second.text.strip().lower()} != {"true"}:
             continue
@@ -306,6 +304,14 @@ def _check(links: list[Link], notes: Notes) -> None:
                 more=(Label(second.span, "the way back"),) if second.span != first.span else (),
                 ids=(one.id, other.id),
             )
+
+
+def _opposite(links: list[Link]) -> Iterator[tuple[Link, Link]]:
+    """Every pair of links that run both ways, once."""
+    routes: dict[tuple[str, str], list[Link]] = {}
+    for link in links:
+        yield from ((other, link) for other in routes.get((link.target, link.source), ())[:MAX_PAIRS])
+        routes.setdefault((link.source, link.target), []).append(link)
 
 
 def _group_filters(link: Link) -> tuple[Selector, ...]:

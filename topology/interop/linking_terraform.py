@@ -46,6 +46,7 @@ class Clusters:
     module: Module
     notes: Notes
     aliases: dict[str, str] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     regions: dict[str, str] = field(default_factory=dict)
     bootstrap: dict[str, Said] = field(default_factory=dict)
@@ -146,15 +147,13 @@ _ONE_WAY = ("source_kafka_cluster", "destination_kafka_cluster")
 
 def _merged(found: list[_Resource], notes: Notes) -> list[_Resource]:
     """A source-initiated link once, with the settings of its destination's resource."""
+    inward: dict[tuple[str, str, str], list[_Resource]] = {}
+    for each in found:
+        if not each.outward:
+            inward.setdefault((each.link.name, each.link.source, each.link.target), []).append(each)
     out = []
     for each in found:
-        same = [
-            other
-            for other in found
-            if not other.outward
-            and (other.link.name, other.link.source, other.link.target)
-            == (each.link.name, each.link.source, each.link.target)
-        ]
+        same = inward.get((each.link.name, each.link.source, each.link.target), [])
         if each.outward and same:
             for key, said in each.link.config.items():
                 same[0].link.config.setdefault(key, said)
@@ -228,10 +227,11 @@ def _alias(block: Block, fallback: str, clusters: Clusters) -> str:
         identity, name = fallback, fallback
         place = value.span if value is not None else block.span
         notes.leave(f"the cluster called {fallback}", "an expression says which it is; rename it", place)
-    alias = next((each for each, one in clusters.aliases.items() if one == identity), None)
-    if alias is None:
-        alias = alias_of(name, clusters.aliases)
-        clusters.aliases[alias] = identity
+    if identity not in clusters.named:
+        fresh = alias_of(name, clusters.aliases)
+        clusters.named[identity] = fresh
+        clusters.aliases[fresh] = identity
+    alias = clusters.named[identity]
     if literal is not None and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", literal):
         clusters.ids.setdefault(alias, literal)
     region = module.text(referred.value("region")) if referred is not None else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import PurePath
 from typing import Any
 
@@ -362,8 +361,12 @@ def _check_header(connector: Connector, notes: Notes) -> None:
 
 def _check(connectors: list[Connector], notes: Notes) -> None:
     """Two directions without provenance headers and without a rename: records go in a circle."""
-    for one, other in combinations([each for each in connectors if each.running], 2):
-        if (one.source, one.target) != (other.target, other.source) or one.source == one.target:
+    routes: dict[tuple[str, str], Connector] = {}
+    for other in connectors:
+        one = routes.get((other.target, other.source))
+        if other.running and other.format == TOPIC:
+            routes.setdefault((other.source, other.target), other)
+        if one is None or not other.running or one.source == one.target:
             continue
         guarded = [true(each.config.get("provenance.header.enable"), False) for each in (one, other)]
         if one.format == other.format == TOPIC and not all(guarded):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topology.graph import Route, TopicGraph
 from topology.model import Topology
-from topology.overlap import Constraint, holds, shares
+from topology.overlap import Constraint, shares
 from topology.plan import TopicSelection
 from topology.resolve import selection_of
 from topology.selectors import Selector
@@ -18,15 +18,22 @@ MAX_CASES = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """example: a birth name that shows it. Without certainty the patterns were too many to compare."""
+
+    example: str | None
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Starved:
-    """`route` brings `topic` to the active cluster (or it is born there); it never comes to the standby. `example` is a
-    name that shows it, where `topic` is a pattern."""
+    """`route` brings `topic` to the active cluster (or it is born there); it never comes to the standby."""
 
     active: str
     standby: str
     topic: str
     route: Route
-    example: str | None
+    missing: Missing
 
 
 def starved(topology: Topology, graph: TopicGraph) -> Iterator[Starved]:
@@ -59,27 +66,31 @@ def starved(topology: Topology, graph: TopicGraph) -> Iterator[Starved]:
                 break
 
 
-def _missing(held: Symbol, wanted: TopicSelection, arrivals: list[Symbol]) -> str | None:
-    """A birth name of `held` that the pattern wants and no arrival brings; None when there is none."""
+def _missing(held: Symbol, wanted: TopicSelection, arrivals: list[Symbol]) -> Missing | None:
+    """What of `held` the pattern wants and no arrival brings; None when there is nothing."""
     if held.birth is not None and held.now is not None:
-        if not wanted.selects(held.now):
+        if not wanted.selects(held.now) or any(arrival.holds_birth(held.birth) for arrival in arrivals):
             return None
-        return None if any(arrival.holds_birth(held.birth) for arrival in arrivals) else held.birth
-    cases: list[frozenset[Constraint]] = [held.constraints | {(held.before, held.after, wanted)}]
-    literal = {arrival.birth for arrival in arrivals if arrival.birth is not None}
+        return Missing(held.birth)
+    literal = sorted({arrival.birth for arrival in arrivals if arrival.birth is not None})
+    without = TopicSelection(ANYTHING, tuple(Selector("literal", name) for name in literal))
+    cases: list[frozenset[Constraint]] = [held.constraints | {(held.before, held.after, wanted), ("", "", without)}]
     for arrival in arrivals:
         if arrival.birth is None:
-            for before, after, selection in sorted(arrival.constraints, key=str):
-                cases = [case | {(before, after, other)} for case in cases for other in _outside(selection)]
-                if len(cases) > MAX_CASES:
-                    return None  # too many ways to tell apart; never a false alarm
-                cases = [case for case in cases if shares(case).found]
-    without = TopicSelection(ANYTHING, tuple(sorted(Selector("literal", name) for name in literal)))
-    for case in cases:
-        found = shares(case | {("", "", without)})
-        if found.found and found.certain and found.name is not None and holds(case, found.name):
-            return found.name
-    return None
+            outside = [
+                (before, after, other)
+                for before, after, selection in sorted(arrival.constraints, key=str)
+                for other in _outside(selection)
+            ]
+            cases = [case for one in cases for each in outside if shares(case := one | {each}).found]
+            if len(cases) > MAX_CASES:
+                return Missing(None, certain=False)
+    answers = [shares(case) for case in cases]
+    found = [answer for answer in answers if answer.found]
+    certain = [answer.name for answer in found if answer.certain and answer.name is not None]
+    if certain:
+        return Missing(min(certain, key=lambda name: (len(name), name)))
+    return Missing(None, certain=False) if found else None
 
 
 def _outside(selection: TopicSelection) -> Iterator[TopicSelection]:

@@ -48,7 +48,8 @@ def check(context: Context) -> Iterator[Problem]:
         labels = [Label(pattern.key or pattern.span, f"promises `{each.topic}` to {each.standby}")]
         if way is not None and way.declared != labels[0].span:
             labels.append(Label(way.declared, f"{way.id} does not take all of it"))
-        shown = f", for example `{each.example}`" if each.example not in (None, each.topic) else ""
+        example = each.missing.example
+        shown = f", for example `{example}`" if example not in (None, each.topic) else ""
         yield Problem(
             "GRF210",
             f"records of `{each.topic}` in {each.active} never reach the standby {each.standby}{shown}",
@@ -58,6 +59,7 @@ def check(context: Context) -> Iterator[Problem]:
             notes=(f"route: {each.route}",) if each.route.flows else (),
             help="let the flow to the standby select them (and forward them, if a flow brought them), "
             "or exclude them in the pattern",
+            confidence="certain" if each.missing.certain else "possible",
         )
 
 

@@ -81,7 +81,7 @@ def lint_loaded(
         else:
             kept.append(finding)
     for suppressions in comments.values():
-        kept += _about_suppressions(suppressions, asked)
+        kept += _about_suppressions(suppressions, {rule.code for rule in asked})
     graph = context.graph
     return Result(
         file=loaded.file,
@@ -89,7 +89,7 @@ def lint_loaded(
         findings=tuple(sorted(set(kept), key=lambda finding: finding.order)),
         suppressed=tuple(sorted(set(silenced), key=lambda finding: finding.order)),
         proofs=graph.proofs() if graph is not None else {},
-        skipped=tuple(rule for rule in RULES if rule not in asked),
+        skipped=tuple(rule for rule in RULES if not _can_be_asked(rule, inventory)),
         known=tuple(sorted(set(known), key=lambda finding: finding.order)),
         profile=configuration.profile,
     )
@@ -116,9 +116,9 @@ def _can_be_asked(rule: Rule, inventory: Inventory | None) -> bool:
     return inventory is not None and (rule.needs == "inventory" or inventory.live)
 
 
-def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[Finding]:
+def _about_suppressions(suppressions: Suppressions, asked: set[str]) -> list[Finding]:
     """A comment for a rule that was not asked may well be needed when it is."""
     by_code = {rule.code: rule for rule in RULES}
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
-    absent = {word for word, rule in known.items() if rule not in asked}
+    absent = {word for word, rule in known.items() if rule.code not in asked}
     return [finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

@@ -61,7 +61,7 @@ def _lost(renames: Value, name: str, flow: Flow) -> Problem:
     to = renames.fields[name].data
     return Problem(
         "NAM305",
-        f"flow {flow.id} copies `{to}` under its own name, but the map reserves that name for `{shown(name)}`, which is "
+        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for `{shown(name)}`, which is "
         "not copied: the copy's original cannot be found",
         (Label(renames.fields[name].span, "mapped here"),),
         path=f"{flow.path}.naming.map.{shown(name)}",

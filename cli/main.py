@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from cli import briefly
 from cli.errors import report
 
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
@@ -73,6 +74,8 @@ class LazyGroup(click.Group):
             known = nearest(args[0], TABLE)
             hint = f"Did you mean `{known}`?" if known else "See `topology --help`."
             raise click.UsageError(f"no command `{args[0]}`. {hint}", ctx)
+        if args and args[0] in briefly.COMMANDS:
+            ctx.with_resource(briefly.briefly())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

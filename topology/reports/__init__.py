@@ -1,5 +1,5 @@
 """Findings as text for people (`text`, `concise`), for tools (`json`, `sarif`, `junit`) and for a pull request
-(`github`). Secrets never reach a report: see `text.masked`."""
+(`github`). Secrets never reach a report: see `masking.masked`."""
 
 from __future__ import annotations
 

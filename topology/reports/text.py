@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from topology.finding import Finding, Label
 from topology.lint import Result
+from topology.nodes import lines_of
+from topology.quoting import visible
+from topology.reports.masking import masked
 
-_SECRET = re.compile(
-    r"(?i)((?:password|passwd|secret|token|sasl[._]jaas[._]config|api[._-]?key)[\"']?\s*[:=]\s*)(\S.*)"
-)
-_CREDENTIALS = re.compile(r"(credentials\s*:\s+)([^{\s].*)")
-_URL = re.compile(r"(://)[^/@\s]+(@)")
-_PEM = re.compile(r"-----BEGIN.*|[A-Za-z0-9+/]{48,}={0,2}")
-_TOKEN = re.compile(
-    r"\b((?:Bearer|Basic)\s+)[\w.~+/=-]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]+\.[\w.-]+|\bgh[pousr]_\w+"
-)
 WIDTH = 160
+BEFORE = 40  # letters of a long line that are shown before what is wrong in it
 COLOURS = {"error": "31", "warning": "33", "info": "36"}
 
 
@@ -40,7 +34,7 @@ def frames(result: Result, *, colour: bool = False) -> Iterator[str]:
         said = ", ".join(f"{rule} x{count}" if count > 1 else rule for rule, count in sorted(counts.items()))
         yield f"{len(notes)} remark{'s' * (len(notes) != 1)}: {said} (--profile strict says more)"
     elif notes:
-        yield "\n".join(f"info[{finding.rule}] {finding.span}: {finding.message}" for finding in notes)
+        yield "\n".join(visible(f"info[{finding.rule}] {finding.span}: {finding.message}") for finding in notes)
 
 
 def summary(results: Iterable[Result]) -> str:
@@ -65,15 +59,9 @@ def _skipped(results: list[Result]) -> str:
     return f"; skipped: {', '.join(parts)}" if parts else ""
 
 
-def masked(line: str) -> str:
-    """The line without anything that looks like a secret."""
-    line = _URL.sub(r"\1…\2", _TOKEN.sub(r"\1…", _PEM.sub("…", line)))
-    return _SECRET.sub(r"\1…", _CREDENTIALS.sub(r"\1…", line))
-
-
 def _lines(result: Result) -> dict[str, list[str]]:
     """The files' lines, without what stands behind the beginning of a literal secret."""
-    lines = {file: text.split("\n") for file, text in result.sources.items()}
+    lines = {file: lines_of(text) for file, text in result.sources.items()}
     hidden: dict[tuple[str, int], int] = {}
     for span in (finding.span for finding in result.findings if finding.rule == "SEC601"):
         place = (span.file, span.line)
@@ -88,33 +76,42 @@ def _frame(finding: Finding, lines: dict[str, list[str]], colour: bool) -> Itera
     if colour:
         head = f"\x1b[1;{COLOURS[finding.severity]}m{head}\x1b[0m"
     likely = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-    yield f"{head}: {finding.message}{likely}"
+    yield f"{head}: {visible(finding.message)}{likely}"
     width = max(len(str(label.span.line)) for label in finding.labels)
     bar = " " * width + " |"
-    yield f"{' ' * width}--> {finding.span}"
+    yield f"{' ' * width}--> {visible(str(finding.span))}"
     yield bar
     file = finding.span.file
     for label in finding.labels:
         if label.span.file != file:
             file = label.span.file
-            yield f"{' ' * width}::: {file}"
+            yield f"{' ' * width}::: {visible(file)}"
         yield from _source(label, lines.get(file, []), width)
     if finding.notes or finding.help:
         yield bar
     for note in finding.notes:
-        yield f"{' ' * width} = {note}"
+        yield f"{' ' * width} = {visible(note)}"
     if finding.help:
-        yield f"{' ' * width} = help: {finding.help}"
+        yield f"{' ' * width} = help: {visible(finding.help)}"
     yield f"{' ' * width} = more: topology explain {finding.rule}"
 
 
 def _source(label: Label, lines: list[str], width: int) -> Iterator[str]:
+    """The line, or of a long one the piece around the span, which then begins and ends with `…`."""
     span = label.span
     line = lines[span.line - 1] if span.line <= len(lines) else ""
     shown = masked(line)
-    end = span.end_column if span.end_line == span.line else len(line.rstrip()) + 1
-    length = max(1, min(end, WIDTH) - span.column) if span.column < len(line) else 1  # what is hidden has no length
-    if len(shown) > WIDTH:
-        shown = shown[: WIDTH - 1] + "…"
-    yield f"{span.line:>{width}} | {shown}"
-    yield f"{' ' * width} | {' ' * (span.column - 1)}{'^' * length}{f' {label.text}' if label.text else ''}".rstrip()
+    end = span.end_column - 1 if span.end_line == span.line else len(line.rstrip())
+    first = shown.at(span.column - 1)
+    begin = 0 if len(shown.text) <= WIDTH or first <= WIDTH - BEFORE else first - BEFORE
+    piece = shown.text[begin : begin + WIDTH]
+    if begin:
+        piece = f"…{piece[1:]}"
+    if begin + WIDTH < len(shown.text):
+        piece = f"{piece[:-1]}…"
+    before = first - begin
+    after = max(before + 1, min(shown.at(end - 1) + 1 - begin, len(piece)))
+    gap = len(visible(piece[:before])) + max(0, before - len(piece))
+    carets = "^" * max(1, len(visible(piece[before:after])))
+    yield f"{span.line:>{width}} | {visible(piece)}".rstrip()
+    yield f"{' ' * width} | {' ' * gap}{carets}{f' {visible(label.text)}' if label.text else ''}"

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem, Span
 from topology.model import Value
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
@@ -50,7 +51,7 @@ def check(context: Context) -> Iterator[Problem]:
             aliases = set(places)
             if len(aliases) > 1 and not _apart(context, aliases) and not any(aliases <= each for each in told):
                 told.append(aliases)
-                yield _problem(f"{said} `{key}`", places)
+                yield _problem(f"{said} `{shown(key)}`", places)
 
 
 def _problem(what: str, places: Places) -> Problem:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.quoting import shown
 from topology.rule import Context, Rule
 
 
@@ -36,7 +37,7 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         yield Problem(
             "CLU105",
-            f"`{alias}` is cluster {seen.cluster_id}, but the file pins {cluster.cluster_id}",
+            f"`{alias}` is cluster {shown(seen.cluster_id)}, but the file pins {shown(cluster.cluster_id or '')}",
             (Label(topology.root.where("clusters", alias, "cluster_id"), "pinned here"),),
             path=f"clusters.{alias}.cluster_id",
             ids=(alias,),

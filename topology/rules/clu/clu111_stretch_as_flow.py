@@ -40,6 +40,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 
@@ -52,7 +53,7 @@ def check(context: Context) -> Iterator[Problem]:
         ours, theirs = _regions(topology, flow.source), _regions(topology, flow.target)
         if ours != theirs or not ours:
             continue
-        where = ", ".join(sorted(ours))
+        where = ", ".join(shown(region) for region in sorted(ours))
         if len(ours) > 1:
             yield _problem(topology, flow, f"copies between two clusters that are both stretched over {where}")
         elif flow.settings.get("slo", "rpo") == 0:

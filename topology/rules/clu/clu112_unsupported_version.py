@@ -36,6 +36,7 @@ from dataclasses import dataclass
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
@@ -80,7 +81,7 @@ def check(context: Context) -> Iterator[Problem]:
             if release < need.release and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
         ]
         if missing:
-            yield _problem(context, topology, alias, str(kafka), missing)
+            yield _problem(context, topology, alias, shown(str(kafka)), missing)
 
 
 def _problem(

@@ -30,27 +30,40 @@ from itertools import combinations
 
 from topology.finding import Confidence, Label, Problem
 from topology.model import Flow, Topology
+from topology.naming import Naming
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
+from topology.selectors import TopicSelection
 from topology.symbols import Symbol, births, carried
 
 MANY = 20  # flows on one route that are compared with each other
 
 
 def check(context: Context) -> Iterator[Problem]:
-    for flow in context.topology.flows if context.topology is not None else ():
-        yield from _in_a_map(context, flow)
-    if context.topology is not None:
-        yield from _on_one_route(context.topology)
+    topology = context.topology
+    if topology is None:
+        return
+    known: dict[tuple[TopicSelection, Naming], list[tuple[str, str]]] = {}
+    for flow in topology.flows:
+        if flow.plan.naming.map:
+            key = (flow.plan.topics, flow.plan.naming)
+            if key not in known:
+                known[key] = _clashes(*key)
+            yield from _in_a_map(context, flow, known[key])
+    yield from _on_one_route(topology)
 
 
-def _in_a_map(context: Context, flow: Flow) -> Iterator[Problem]:
-    renamed = dict(flow.plan.naming.map)
-    clashes = sorted(
+def _clashes(topics: TopicSelection, naming: Naming) -> list[tuple[str, str]]:
+    """Entries whose target's name another selected topic keeps; sorted."""
+    renamed = dict(naming.map)
+    return sorted(
         (name, to)
         for name, to in renamed.items()
-        if to not in renamed and name != to and flow.plan.selects(name) and flow.plan.selects(to)
+        if to not in renamed and name != to and topics.selects(name) and topics.selects(to)
     )
+
+
+def _in_a_map(context: Context, flow: Flow, clashes: list[tuple[str, str]]) -> Iterator[Problem]:
     if clashes:
         [(name, to), *others] = clashes
         entry = flow.settings.at("naming", "map", name)

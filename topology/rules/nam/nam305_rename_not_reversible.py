@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
 from topology.nearest import nearest
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import some
 from topology.rules.nam.places import ids, naming_of, said_at
@@ -40,7 +41,8 @@ def check(context: Context) -> Iterator[Problem]:
 def _maps(topology: Topology) -> Iterator[Problem]:
     """One map may serve several flows, from `defaults:`; an entry is dead when none of them takes its topic."""
     for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
-        dead = sorted(name for name in value.fields if not any(flow.plan.selects(name) for flow in flows))
+        selections = {flow.plan.topics for flow in flows}
+        dead = sorted(name for name in value.fields if not any(each.selects(name) for each in selections))
         lost = [(name, found) for name in dead if (found := _keeping(value, name, flows)) is not None]
         for name, flow in lost:
             yield _lost(value, name, flow)
@@ -59,12 +61,12 @@ def _lost(renames: Value, name: str, flow: Flow) -> Problem:
     to = renames.fields[name].data
     return Problem(
         "NAM305",
-        f"flow {flow.id} copies `{to}` under its own name, but the map reserves that name for `{name}`, which is not "
-        "copied: the copy's original cannot be found",
+        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for `{shown(name)}`, which is "
+        "not copied: the copy's original cannot be found",
         (Label(renames.fields[name].span, "mapped here"),),
-        path=f"{flow.path}.naming.map.{name}",
+        path=f"{flow.path}.naming.map.{shown(name)}",
         ids=(flow.id, name, to),
-        help=f"take `{name}` out of the map, or select it and exclude `{to}`",
+        help=f"take `{shown(name)}` out of the map, or select it and exclude `{to}`",
         severity="warning",
     )
 
@@ -73,12 +75,12 @@ def _idle(renames: Value, names: list[str], flows: list[Flow]) -> Problem:
     literals = {each.text for flow in flows for each in flow.plan.topics.include if each.kind == "literal"}
     near = nearest(names[0], literals - set(renames.fields))
     entry = renames.fields[names[0]]
+    nobody = f"{flows[0].id} does not take" if len(flows) == 1 else "no flow that uses it takes"
     return Problem(
         "NAM305",
-        f"the map renames {some(names)}, which {flows[0].id if len(flows) == 1 else 'no flow that uses it'} "
-        f"{'does not take' if len(flows) == 1 else 'takes'}",
+        f"the map renames {some([shown(name) for name in names])}, which {nobody}",
         (Label(entry.key or entry.span),),
-        path=f"{flows[0].path}.naming.map.{names[0]}",
+        path=f"{flows[0].path}.naming.map.{shown(names[0])}",
         ids=(*ids(flows), *names),
         help=(f"did you mean `{near}`? " if near else "") + "select the topic, or remove the entry",
         severity="warning",

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.model import Value
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.nam.places import ids, said_at
 
@@ -40,7 +41,7 @@ def check(context: Context) -> Iterator[Problem]:
         if _takes_everything(value):
             yield Problem(
                 "NAM307",
-                f"`{value.data.text}` takes every topic of {using[0].source}"
+                f"`{shown(value.data.text)}` takes every topic of {using[0].source}"
                 + (f" and {len(using) - 1} more" if len(using) > 1 else ""),
                 (Label(value.span),),
                 path=f"{using[0].path}.topics.include",

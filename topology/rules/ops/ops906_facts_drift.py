@@ -36,6 +36,7 @@ from topology.finding import Problem, Span
 from topology.inventory import InventoryCluster
 from topology.model import Topology, Value
 from topology.quantities import duration_text, size_text
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
@@ -143,7 +144,7 @@ def _text(key: str, value: Any) -> str:
         return duration_text(value)
     if key in ("retention_bytes", "max_message"):
         return size_text(value) if value >= 0 else "without a bound"
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else shown(str(value))
 
 
 def _problem(message: str, drifted: list[tuple[Span, str]], path: str, ids: tuple[str, ...]) -> Problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -139,6 +141,19 @@ class Migration:
             applications={name: Application(**each) for name, each in value["applications"].items()},
             decommission=_maybe(Decommission, value["decommission"]),
         )
+
+
+def wave_hash(wave: Wave) -> str:
+    """Of what may not change once the wave has started: what moves and how. Gates, window and rollback may be tuned."""
+    frozen = {
+        "topics": sorted(wave.topics),
+        "consumers": sorted(wave.consumers),
+        "producers": sorted(wave.producers),
+        "after": sorted(wave.after),
+        "strategy": wave.strategy,
+    }
+    text = json.dumps(frozen, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def gate_json(gate: Gate) -> dict[str, Any]:

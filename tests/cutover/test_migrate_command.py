@@ -31,6 +31,7 @@ migration:
       gates:
         before: [{lag: {max_records: 10, hold: 5s}}]
         after: [{stragglers: {watch: 7s}}]
+      rollback: {none: "nothing behind the point of no return"}
 """
 
 

@@ -1,0 +1,414 @@
+"""MIG rules beyond their manuals' examples: one change at a time to a migration with nothing wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from topology.configuration import Configuration
+from topology.finding import Finding
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.manual import complete, inventory_of
+from topology.plan import Lag, Wave
+from topology.waves import wave_hash
+
+CLUSTERS = """\
+clusters:
+  a:
+    bootstrap: [k1.a.example.internal:9093]
+    topics: [{match: orders}, {match: payments}]
+  b: {bootstrap: [k1.b.example.internal:9093]}
+"""
+FLOWS = """\
+flows:
+  - {source: a, target: b, topics: {include: [orders, payments]}}
+  - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+"""
+MIGRATION = """\
+migration:
+  flow: a-to-b
+  waves:
+    - name: first
+      topics: [orders]
+      consumers: [billing]
+      producers: [checkout]
+      window: {opens: "2030-03-09T02:00:00Z", length: 2h}
+      gates:
+        before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+        after: [{stragglers: {watch: 6m}}]
+      rollback: {until: 24h, reverse: b-to-a}
+    - name: second
+      after: [first]
+      topics: [payments]
+      consumers: [ledger]
+      producers: [bank]
+      gates:
+        before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+        after: [{stragglers: {watch: 6m}}]
+      rollback: {until: 72h, reverse: b-to-a}
+  decommission: {not_before: 72h}
+"""
+WHOLE = CLUSTERS + FLOWS + MIGRATION
+Change = tuple[str, str]
+
+
+def found(
+    code: str, *changes: Change, scan: str = "", live: bool = False, text: str = WHOLE, **options: object
+) -> list[Finding]:
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    text = complete(text + (f"--- # topology scan\n{scan}\n" if scan else ""))
+    inventory = inventory_of("--- # topology scan\n" + scan, live=live) if scan else None
+    configuration = replace(Configuration(), options=options)
+    result = lint_loaded(load_text(text.partition("--- # ")[0]), inventory, configuration)
+    return [finding for finding in result.findings if finding.rule == code]
+
+
+def test_nothing_is_wrong_with_the_whole() -> None:
+    result = lint_loaded(load_text(complete(WHOLE)))
+    assert [finding for finding in result.findings if finding.severity != "info"] == []
+
+
+# --- what moves, and when
+
+
+PATTERN = ("include: [orders, payments]", 'include: [{glob: "*s"}]')
+
+
+@pytest.mark.parametrize(
+    ("changes", "scan", "message"),
+    [
+        ([("include: [orders, payments]", "include: [orders, payments, refunds]")], "", "carries `refunds`"),
+        ([PATTERN], "", ""),
+        ([("{match: payments}", "{match: refunds}"), PATTERN], "", "`refunds`"),
+        ([("{match: payments}", '{match: {glob: "r*"}}'), PATTERN], "", ""),
+        ([PATTERN], "a: {topics: {refunds: {}, other: {}}}", "`refunds`"),
+    ],
+)
+def test_topics_in_no_wave(changes: list[Change], scan: str, message: str) -> None:
+    findings = found("MIG801", *changes, scan=scan)
+    assert [message in finding.message for finding in findings] == [True] * bool(message)
+
+
+def test_a_topic_twice_in_one_wave_is_not_in_two() -> None:
+    assert found("MIG802", ("topics: [orders]", "topics: [orders, orders]")) == []
+    [finding] = found("MIG802", ("topics: [payments]", "topics: [orders, payments]"))
+    assert finding.ids == ("orders", "first", "second")
+    assert len(finding.labels) == 2
+
+
+GROUPS = "a: {topics: {orders: {}, payments: {}, other: {}}, groups: {GROUP: {offsets: {OFFSETS}}}}"
+
+
+@pytest.mark.parametrize(
+    ("group", "offsets", "count"),
+    [
+        ("audit", "orders: {0: 1}, payments: {0: 1}", 1),
+        ("billing", "orders: {0: 1}, payments: {0: 1}", 1),
+        ("audit", "orders: {0: 1}, other: {0: 1}", 0),
+        ("connect-sink", "orders: {0: 1}, payments: {0: 1}", 0),
+    ],
+)
+def test_groups_that_read_topics_of_two_waves(group: str, offsets: str, count: int) -> None:
+    scan = GROUPS.replace("GROUP", group).replace("OFFSETS", offsets)
+    assert len(found("MIG803", scan=scan)) == count
+
+
+def test_a_group_in_two_waves_is_told_once() -> None:
+    twice = ("consumers: [ledger]", "consumers: [ledger, billing]")
+    scan = GROUPS.replace("GROUP", "billing").replace("OFFSETS", "orders: {0: 1}, payments: {0: 1}")
+    assert [len(found("MIG803", twice)), len(found("MIG803", twice, scan=scan))] == [1, 1]
+
+
+def test_an_application_with_both_sides_in_one_wave() -> None:
+    assert found("MIG804", ("producers: [checkout]", "producers: [checkout, billing]")) == []
+    [finding] = found("MIG804", ("producers: [checkout]", "producers: [checkout, ledger]"))
+    assert finding.ids == ("ledger", "first", "second")
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ([("after: [first]", "after: [frist]")], ["wave `second` waits for `frist`, which does not exist"]),
+        ([("after: [first]", "after: [second]")], ["waves wait for each other: second -> second"]),
+        (
+            [("name: second", "name: first")],
+            ["two waves are named `first`"],
+        ),
+        (
+            [("      topics: [orders]", "      after: [second]\n      topics: [orders]")],
+            ["waves wait for each other: first -> second -> first"],
+        ),
+    ],
+)
+def test_waves_that_never_start(changes: list[Change], messages: list[str]) -> None:
+    assert [finding.message for finding in found("MIG816", *changes)] == messages
+
+
+def test_a_long_circle_is_told_in_short() -> None:
+    names = [f"w{number}" for number in range(3_000)]
+    waves = "".join(
+        f"    - {{name: {name}, after: [{names[index - 1]}], topics: [t]}}\n" for index, name in enumerate(names)
+    )
+    [finding] = found("MIG816", text=CLUSTERS + FLOWS + "migration:\n  flow: a-to-b\n  waves:\n" + waves)
+    assert len(finding.message) < 100
+    assert len(finding.labels) == 8
+    assert len(finding.ids) == 3_000
+
+
+def test_two_circles_and_what_hangs_on_them() -> None:
+    wave = "    - {name: NAME, after: [AFTER], topics: [tNAME]}\n"
+    pairs = [("z", "p"), ("p", "z"), ("c", "a"), ("b", "c"), ("a", "b"), ("x", "a"), ("free", "")]
+    waves = "".join(wave.replace("NAME", name).replace("AFTER", after) for name, after in pairs)
+    text = CLUSTERS + FLOWS + "migration:\n  flow: a-to-b\n  waves:\n" + waves
+    assert {finding.ids for finding in found("MIG816", text=text)} == {("p", "z"), ("a", "b", "c")}
+
+
+# --- gates
+
+LAG = "{lag: {max_records: 0, hold: 5m}}, "
+STRAGGLERS = ("[{stragglers: {watch: 6m}}]", "[]")
+LAB = (("k1.a.example.internal:9093", "127.0.0.1:9092"), ("k1.b.example.internal:9093", "127.0.0.1:9093"))
+
+
+def test_a_lag_gate_afterwards_is_none() -> None:
+    assert len(found("MIG805", (LAG, ""), (STRAGGLERS[0], "[{lag: {max_records: 0, hold: 5m}}]"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "more", "severities"),
+    [
+        ("", [], ["info"]),
+        (", keyed: true", [], ["warning"]),
+        (", keyed: false", [], []),
+        (", keyed: true", [("  flow: a-to-b", "  flow: a-to-b\n  strategy: fenced")], []),
+        (", keyed: true", list(LAB), ["info"]),
+    ],
+)
+def test_lag_that_is_accepted(facts: str, more: list[Change], severities: list[str]) -> None:
+    changes = [("max_records: 0", "max_records: 1"), ("{match: orders}", f"{{match: orders{facts}}}"), *more]
+    assert [finding.severity for finding in found("MIG806", *changes)] == severities
+
+
+@pytest.mark.parametrize(
+    ("changes", "severities"),
+    [
+        ([], []),
+        ([STRAGGLERS], ["warning"]),
+        ([STRAGGLERS, *LAB], ["info"]),
+        ([STRAGGLERS, ("      producers: [checkout]\n", "")], []),
+        ([STRAGGLERS, ("      producers: [checkout]\n", "      strategy: fenced\n")], ["warning"]),
+    ],
+)
+def test_watching_for_stragglers(changes: list[Change], severities: list[str]) -> None:
+    assert [finding.severity for finding in found("MIG810", *changes)] == severities
+
+
+@pytest.mark.parametrize(
+    ("watch", "more", "severities"),
+    [
+        ("5m", (), []),
+        ("299s", (), ["warning"]),
+        ("10s", (), ["warning"]),
+        ("9999ms", (), ["error"]),
+        ("1s", LAB, ["info"]),
+        ("1s", LAB[:1], ["error"]),
+    ],
+)
+def test_watching_long_enough(watch: str, more: tuple[Change, ...], severities: list[str]) -> None:
+    assert [finding.severity for finding in found("MIG811", ("watch: 6m", f"watch: {watch}"), *more)] == severities
+
+
+def test_a_proof_afterwards_is_one() -> None:
+    bare = (", {verify: {level: L1}}", "")
+    assert len(found("MIG812", bare)) == 1
+    assert found("MIG812", bare, ("watch: 6m}}", "watch: 6m}}, {verify: {level: L1}}")) == []
+
+
+@pytest.mark.parametrize(
+    ("sample", "options", "note"),
+    [
+        ("100%", {}, ""),
+        ("95%", {}, ""),
+        ("94%", {}, "1 - (1 - 0.94)^1 = 0.9400; asked for is 0.95"),
+        ("5%", {}, "1 - (1 - 0.05)^1 = 0.0500; asked for is 0.95"),
+        ("5%", {"bad_records": 58}, "1 - (1 - 0.05)^58 = 0.9490; asked for is 0.95"),
+        ("5%", {"bad_records": 59}, ""),
+        ("0%", {}, "1 - (1 - 0)^1 = 0.0000; asked for is 0.95"),
+    ],
+)
+def test_samples(sample: str, options: dict[str, int], note: str) -> None:
+    findings = found("MIG813", ("{level: L1}", f"{{level: L1, sample: {sample}}}"), **options)
+    assert [finding.notes[0] for finding in findings] == [note] * bool(note)
+
+
+def test_how_many_bad_records_a_sample_sees() -> None:
+    [finding] = found("MIG813", ("{level: L1}", "{level: L1, sample: 5%}"))
+    assert finding.notes[1] == "59 bad records or more are seen with 95%"
+    assert found("MIG813", ("{level: L1}", "{level: L0, sample: 5%}")) == []
+
+
+# --- windows
+
+
+@pytest.mark.parametrize(
+    ("length", "more", "scan", "note"),
+    [
+        ("11m", [], "", ""),
+        ("10m", [], "", "5m lag held + 6m watching stragglers = 11m"),
+        (
+            "20m",
+            [("watch: 6m}}", "watch: 6m}}, {consumer_lag: {max_records: 0, within: 10m}}")],
+            "",
+            "5m lag held + 6m watching stragglers + 10m consumers catching up = 21m",
+        ),
+        (
+            "20m",
+            [],
+            "a: {topics: {orders: {size_bytes: 62914560000}, payments: {}}}",
+            "5m lag held + 6m watching stragglers + 10m reading at 100MiB/s = 21m",
+        ),
+    ],
+)
+def test_windows(length: str, more: list[Change], scan: str, note: str) -> None:
+    findings = found("MIG814", ("length: 2h", f"length: {length}"), *more, scan=scan)
+    assert [finding.notes[0] for finding in findings] == [note] * bool(note)
+
+
+@pytest.mark.parametrize(("opens", "count"), [("T02:00:00Z", 0), ("T02:00+01:00", 0), ("T02:00:00", 1), ("T02:00", 1)])
+def test_moments_without_a_zone(opens: str, count: int) -> None:
+    assert len(found("MIG815", ("T02:00:00Z", opens))) == count
+
+
+# --- the way back
+
+ROLLBACK = "rollback: {until: 24h, reverse: b-to-a}"
+
+
+@pytest.mark.parametrize(
+    ("rollback", "count"),
+    [
+        ("", 1),
+        ("rollback: {}", 1),
+        ('rollback: {none: "the source is sold"}', 0),
+        ("rollback: {until: 24h}", 0),
+        ("rollback: {reverse: b-to-a}", 0),
+    ],
+)
+def test_no_way_back(rollback: str, count: int) -> None:
+    assert len(found("MIG807", (ROLLBACK, rollback))) == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([], ""),
+        ([(ROLLBACK, 'rollback: {none: "the source is sold"}')], ""),
+        ([(ROLLBACK, "rollback: {until: 24h}")], "says how long, but no flow"),
+        ([("reverse: b-to-a", "reverse: b-to-c")], "names no declared flow: `b-to-c`"),
+        ([("reverse: b-to-a", "reverse: a-to-b")], "does not lead from b back to a"),
+        (
+            [("include: [orders, payments]}, state", "include: [payments]}, state")],
+            "names b-to-a, which does not carry `orders` back",
+        ),
+        ([("state: paused", "state: paused, provenance: {guard: none}")], "which is not guarded"),
+        ([("state: paused", "state: paused, naming: {policy: prefix}")], "does not carry `orders` back"),
+    ],
+)
+def test_a_way_back_that_does_not_lead_back(changes: list[Change], message: str) -> None:
+    findings = [finding for finding in found("MIG808", *changes) if finding.ids[0] == "first"]
+    assert [message in finding.message for finding in findings] == [True] * bool(message)
+
+
+def test_a_rename_and_its_inverse() -> None:
+    there = "include: [orders, payments]}, naming: {policy: map, map: {orders: o, payments: p}}}"
+    back = "include: [o, p]}, naming: {policy: map, map: {o: orders, p: payments}}, state"
+    changes = [("include: [orders, payments]}}", there), ("include: [orders, payments]}, state", back)]
+    assert found("MIG808", *changes) == []
+
+
+def test_producers_first() -> None:
+    back = "  - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}\n"
+    first = ("consumers: [ledger]", "strategy: producers_first\n      consumers: [ledger]")
+    assert found("MIG809", first) == []
+    assert found("MIG809", (back, "")) == []
+    [finding] = found("MIG809", first, (back, ""))
+    assert finding.ids == ("second", "a-to-b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "scan", "paths"),
+    [
+        ([], "", []),
+        ([("not_before: 72h", "not_before: 71h")], "", ["migration.decommission.not_before"]),
+        ([("{match: payments}", "{match: payments, retention: 72h}")], "", []),
+        ([("{match: payments}", "{match: payments, retention: 71h}")], "", ["migration.waves[1].rollback.until"]),
+        ([("{match: payments}", "{match: payments, retention: forever}")], "", []),
+        ([("{match: payments}", "{match: payments, retention: 1h, cleanup: compact}")], "", []),
+        (
+            [("{match: orders}", "{match: orders, retention: 7d}")],
+            "a: {topics: {orders: {configs: {retention.ms: '3600000'}}, payments: {}}}",
+            ["migration.waves[0].rollback.until"],
+        ),
+    ],
+)
+def test_what_a_rollback_needs(changes: list[Change], scan: str, paths: list[str]) -> None:
+    assert [finding.path for finding in found("MIG817", *changes, scan=scan)] == paths
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "count"),
+    [
+        ([], {}, 0),
+        ([("topics: [orders]", "topics: [orders, t2, t3]")], {"wave_topics": 2}, 1),
+        ([("topics: [orders]", "topics: [orders, t2, t3]")], {"wave_topics": 3}, 0),
+        ([("consumers: [billing]", "consumers: [billing, ledger]"), ("      consumers: [ledger]\n", "")], {}, 1),
+        ([("consumers: [ledger]", "consumers: [ledger, tax]"), ("      consumers: [billing]\n", "")], {}, 0),
+    ],
+)
+def test_big_bangs(changes: list[Change], options: dict[str, int], count: int) -> None:
+    assert len(found("MIG818", *changes, **options)) == count
+
+
+# --- live
+
+FIRST = Wave("first", ("orders",), ("billing",), ("checkout",))
+
+
+def seen(**waves: str) -> str:
+    started = ", ".join(f"example/{name}: '{hash_}'" for name, hash_ in waves.items())
+    return f"b: {{groups: {{billing: {{members: 2}}, tax: {{members: 1}}}}, started_waves: {{{started}}}}}"
+
+
+def test_groups_that_live_at_the_target() -> None:
+    [finding] = found("MIG819", scan=seen(), live=True)
+    assert "moves `billing` to b, where `billing` already has 2 members" in finding.message
+    assert found("MIG819", scan=seen(first=wave_hash(FIRST)), live=True) == []
+    assert found("MIG819", scan=seen(), live=False) == []
+
+
+def test_started_waves() -> None:
+    same = seen(first=wave_hash(FIRST))
+    assert found("MIG820", scan=same, live=True) == []
+    assert found("MIG820", ("watch: 6m", "watch: 7m"), scan=same, live=True) == []
+    [finding] = found("MIG820", ("producers: [checkout]", "producers: [checkout, shop]"), scan=same, live=True)
+    assert finding.ids == ("first",)
+    [finding] = found("MIG820", ("name: first", "name: one"), ("after: [first]", "after: []"), scan=same, live=True)
+    assert finding.message == "the file lost `first`, which has started"
+    assert found("MIG820", scan=same.replace("example/", "another/"), live=True) == []
+
+
+def test_a_hash_is_of_what_moves() -> None:
+    assert wave_hash(FIRST) == wave_hash(replace(FIRST, gates_before=(Lag(0, 1),), window=None))
+    assert wave_hash(replace(FIRST, topics=("a", "b"))) == wave_hash(replace(FIRST, topics=("b", "a")))
+    changes: list[dict[str, object]] = [
+        {"topics": ("payments",)},
+        {"consumers": ()},
+        {"producers": ()},
+        {"after": ("x",)},
+        {"strategy": "fenced"},
+    ]
+    assert len({wave_hash(replace(FIRST, **change)) for change in changes} | {wave_hash(FIRST)}) == 6  # type: ignore[arg-type]

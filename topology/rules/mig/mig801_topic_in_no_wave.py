@@ -1,0 +1,78 @@
+"""MIG801 topic-in-no-wave: the flow carries a topic that no wave moves.
+
+Why: its producers and consumers stay at the source, and on the day of the decommission they are cut off. Known are
+topics that the flow names, those that the file declares for the source, and those of a scan; a pattern alone names
+none.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural, some
+from topology.rules.mig.moves import moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    waves = moves(topology)
+    if topology is None or flow is None or not waves:
+        return
+    planned = {topic for move in waves for topic in move.wave.topics}
+    carried = {topic.name for topic in context.facts.carried(flow) if topic.name is not None}
+    missing = sorted(carried - planned)
+    if missing:
+        declared = topology.root.at("migration", "waves")
+        yield Problem(
+            "MIG801",
+            f"flow {flow.id} carries {some(missing)}, which no wave moves",
+            labels(
+                (declared.key if declared is not None else None, plural(len(waves), "wave")),
+                (flow.settings.where("topics", "include"), "what the flow carries"),
+            ),
+            path="migration.waves",
+            ids=(flow.id, *missing),
+            help="put them into a wave, or exclude them from the flow",
+        )
+
+
+RULE = Rule("MIG801", "topic-in-no-wave", "error", __doc__, check)

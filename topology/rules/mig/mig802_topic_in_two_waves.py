@@ -1,0 +1,88 @@
+"""MIG802 topic-in-two-waves: two waves move the same topic.
+
+Why: the second one fences producers and commits positions for what already lives at the target, and its rollback
+would take the first wave back.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments, orders]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.mig.moves import Move, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    first: dict[str, tuple[Move, Span]] = {}
+    for move in moves(context.topology):
+        for topic in move.value.list("topics"):
+            name = topic.data.text
+            earlier, span = first.setdefault(name, (move, topic.span))
+            if earlier.index != move.index:
+                yield Problem(
+                    "MIG802",
+                    f"waves {some([earlier.name, move.name])} both move topic `{name}`",
+                    labels((topic.span, "again"), (span, "first here")),
+                    path=f"{move.path}.topics",
+                    ids=(name, earlier.name, move.name),
+                    help="leave it in the wave that its consumers belong to",
+                )
+
+
+RULE = Rule("MIG802", "topic-in-two-waves", "error", __doc__, check)

@@ -1,0 +1,124 @@
+"""MIG803 group-split: a consumer group would have to move twice, or in halves.
+
+Why: a group is at one cluster at a time. When its topics lie in different waves, its consumers need both clusters at
+once, or stop reading half of what they read. With a scan every group with positions in the topics is looked at, also
+those that no wave names.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger, billing]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem, Span
+from topology.model import Topology
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.mig.moves import Move, moved, moves
+from topology.rules.syc.groups import TOOLS
+from topology.selectors import Selector
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    waves = moves(topology)
+    first: dict[str, tuple[Move, Span]] = {}
+    told: set[str] = set()
+    for move in waves:
+        for group in move.value.list("consumers"):
+            earlier, span = first.setdefault(group.data, (move, group.span))
+            if earlier.index != move.index:
+                told.add(group.data)
+                yield Problem(
+                    "MIG803",
+                    f"waves {some([earlier.name, move.name])} both move group `{group.data}`",
+                    labels((group.span, "again"), (span, "first here")),
+                    path=f"{move.path}.consumers",
+                    ids=(group.data, earlier.name, move.name),
+                    help="put all topics of the group into one wave",
+                )
+    if topology is not None and waves:
+        yield from _seen(context, topology, waves, told)
+
+
+def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: set[str]) -> Iterator[Problem]:
+    """Groups whose positions at the source lie in topics of several waves."""
+    flow = moved(topology)
+    cluster = context.inventory.cluster(flow.source) if context.inventory is not None and flow is not None else None
+    if cluster is None:
+        return
+    by_topic = {topic: move for move in waves for topic in move.wave.topics}
+    tools = tuple(Selector("glob", text) for text in TOOLS)
+    for name, group in sorted(cluster.groups.items()):
+        parts: dict[int, str] = {}
+        for topic in sorted(group.offsets.keys() & by_topic.keys()):
+            parts.setdefault(by_topic[topic].index, topic)
+        if len(parts) < 2 or name in told or any(tool.matches(name) for tool in tools):
+            continue
+        found = [(waves[index], parts[index]) for index in sorted(parts)]
+        yield Problem(
+            "MIG803",
+            f"group `{name}` reads topics of the waves {some([move.name for move, _ in found])}",
+            labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found)),
+            path=f"{found[-1][0].path}.topics",
+            ids=(name, *(move.name for move, _ in found)),
+            help="put these topics into one wave; when nobody uses the group any more, delete its positions at "
+            f"{cluster.alias}",
+            confidence="likely",
+        )
+
+
+RULE = Rule("MIG803", "group-split", "error", __doc__, check)

@@ -1,0 +1,94 @@
+"""MIG804 transaction-split: an application produces in one wave and consumes in another.
+
+Why: what it reads and what it writes lie at two clusters between the waves. A transaction cannot span both, so
+exactly-once is lost, and without transactions every restart reads or writes twice. Found where a wave's `producers`
+and another wave's `consumers` say the same name.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank, billing]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: confluentinc/kcp: the topics of a group flip together; KIP-98
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Value
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import Move, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    waves = moves(context.topology)
+    reads: dict[str, list[tuple[Move, Value]]] = {}
+    for move in waves:
+        for group in move.value.list("consumers"):
+            reads.setdefault(group.data, []).append((move, group))
+    for move in waves:
+        for producer in move.value.list("producers"):
+            found = reads.get(producer.data, [])
+            if found and all(each.index != move.index for each, _ in found):
+                reader, group = found[0]
+                yield Problem(
+                    "MIG804",
+                    f"`{producer.data}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
+                    labels((producer.span, "writes here"), (group.span, "reads here")),
+                    path=f"{move.path}.producers",
+                    ids=(producer.data, move.name, reader.name),
+                    help="put what it reads and what it writes into one wave",
+                )
+
+
+RULE = Rule("MIG804", "transaction-split", "error", __doc__, check)

@@ -1,0 +1,66 @@
+"""MIG805 missing-lag-gate: a wave has no lag gate before it begins.
+
+Why: the wave then starts whatever is still on its way, and everything that is stopped (consumers, producers) stays
+stopped for as long as the flow takes to catch up. What must be true beforehand is said in the file, not left to a
+default.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own; confluentinc/kcp waits for lag before it promotes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import BEFORE, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for move in moves(context.topology):
+        if not any(move.gates("lag", BEFORE)):
+            yield Problem(
+                "MIG805",
+                f"wave `{move.name}` has no lag gate",
+                (Label(move.span),),
+                path=f"{move.path}.gates.before",
+                ids=(move.name,),
+                help="say `gates: {before: [{lag: {max_records: 0, hold: 5m}}]}`",
+            )
+
+
+RULE = Rule("MIG805", "missing-lag-gate", "error", __doc__, check)

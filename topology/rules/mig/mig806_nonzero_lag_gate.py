@@ -1,0 +1,90 @@
+"""MIG806 nonzero-lag-gate: a wave may begin while records are still on their way, and its topics have keys.
+
+Why: with producers and consumers moved one after the other, the rest of a key's records arrives while new ones are
+written or read at the target; whoever reads across the switch sees them late. Watershed drains to a barrier before
+producers start, so what is at stake is the time that they wait. A warning where a topic is declared `keyed: true`, a
+remark where nobody says; `fenced` waves are not looked at.
+
+Bad:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, keyed: true}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 500, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        topics: [{match: orders, keyed: true}]
+      b: {bootstrap: [k1.b.example.internal:9093]}
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural
+from topology.rules.mig.moves import BEFORE, in_earnest, moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    for move in moves(topology):
+        gate = next((each for each in move.gates("lag", BEFORE) if each.get("max_records", default=0) > 0), None)
+        if topology is None or flow is None or gate is None or move.wave.strategy == "fenced":
+            continue
+        known = [context.facts.topic(flow.source, topic) for topic in move.wave.topics]
+        if all(facts.keyed is False for facts in known):
+            continue
+        keyed = next((facts for facts in known if facts.keyed), None)
+        yield Problem(
+            "MIG806",
+            f"wave `{move.name}` may begin {plural(gate.get('max_records'), 'record')} behind",
+            labels(
+                (gate.where("max_records"), "not caught up"),
+                (keyed.span if keyed is not None else None, "the order of keys matters"),
+            ),
+            path=f"{move.path}.gates.before",
+            ids=(move.name,),
+            help="say `max_records: 0`, or use `strategy: fenced`",
+            severity=in_earnest(topology, "warning") if keyed is not None else "info",
+        )
+
+
+RULE = Rule("MIG806", "nonzero-lag-gate", "warning", __doc__, check)

@@ -1,0 +1,65 @@
+"""MIG807 no-rollback: a wave says neither how it is taken back nor why it cannot be.
+
+Why: once applications write at the target there is no free way back; what has not been prepared is then decided in
+the night. Say `rollback: {until: …, reverse: flow}`, or `rollback: {none: "why"}`, which somebody has to answer for.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: confluentinc/kcp getting-started guide: after promotion there is no free way back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for move in moves(context.topology):
+        rollback = move.wave.rollback
+        if rollback is None or (rollback.until_ms is None and rollback.reverse is None and not rollback.none_because):
+            yield Problem(
+                "MIG807",
+                f"wave `{move.name}` says no way back",
+                (Label(move.value.where("rollback") if rollback is not None else move.span),),
+                path=f"{move.path}.rollback",
+                ids=(move.name,),
+                help='say `rollback: {until: 24h, reverse: <flow back>}`, or `rollback: {none: "why there is none"}`',
+            )
+
+
+RULE = Rule("MIG807", "no-rollback", "error", __doc__, check)

@@ -1,0 +1,117 @@
+"""MIG808 rollback-without-reverse: the way back of a wave does not lead back.
+
+Why: after the switch new records are at the target only; going back without a flow that carries them strands every
+one of them. `reverse` must name a flow that is declared, runs in the opposite direction, carries the wave's topics
+back under their old names, and is guarded by producer id, so that it does not bring back what came from the source.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-z}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: confluentinc/kcp getting-started guide; own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.mig.moves import Move, moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    for move in moves(topology):
+        rollback = move.wave.rollback
+        if (
+            topology is None
+            or flow is None
+            or rollback is None
+            or (rollback.until_ms, rollback.reverse) == (None, None)
+        ):
+            continue
+        named = rollback.reverse
+        back = topology.flow(named) if named is not None else None
+        wrong = _wrong(flow, named, back, move)
+        if wrong is not None:
+            yield Problem(
+                "MIG808",
+                f"the rollback of wave `{move.name}` {wrong}",
+                labels(
+                    (move.value.where("rollback", "reverse"), "the way back"),
+                    (back.declared if back is not None else None, "this flow"),
+                ),
+                path=f"{move.path}.rollback.reverse",
+                ids=(move.name, named or ""),
+                help=_help(topology, flow, named),
+            )
+
+
+def _wrong(flow: Flow, named: str | None, back: Flow | None, move: Move) -> str | None:
+    if named is None:
+        return "says how long, but no flow in `reverse`"
+    if back is None:
+        return f"names no declared flow: `{named}`"
+    if (back.source, back.target) != (flow.target, flow.source):
+        return f"names {back.id}, which does not lead from {flow.target} back to {flow.source}"
+    left = [topic for topic in move.wave.topics if flow.plan.selects(topic) and _returns_as(flow, back, topic) != topic]
+    if left:
+        return f"names {back.id}, which does not carry {some(left)} back under the old name"
+    if "none" in (flow.plan.guard, back.plan.guard):
+        return f"names {back.id}, which is not guarded: it would bring back what {flow.id} copied"
+    return None
+
+
+def _returns_as(flow: Flow, back: Flow, topic: str) -> str | None:
+    """What a topic is called at the source when it comes back; None: it does not."""
+    there = flow.plan.target_topic(topic)
+    return back.plan.target_topic(there) if back.plan.selects(there) else None
+
+
+def _help(topology: Topology, flow: Flow, named: str | None) -> str:
+    ways = [each.id for each in topology.flows if (each.source, each.target) == (flow.target, flow.source)]
+    near = nearest(named or "", ways) or (ways[0] if ways else None)
+    if near is not None and near != named:
+        return f"did you mean `{near}`?" if named else f"say `reverse: {near}`"
+    return (
+        f"declare a flow {flow.target} to {flow.source} with `state: paused` for these topics, with naming that undoes "
+        f"that of {flow.id}, and `guard: producer_id` on both"
+    )
+
+
+RULE = Rule("MIG808", "rollback-without-reverse", "error", __doc__, check)

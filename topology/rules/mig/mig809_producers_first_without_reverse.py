@@ -1,0 +1,75 @@
+"""MIG809 producers-first-without-reverse: producers move first, and no flow leads back.
+
+Why: consumers that are still at the source read what is left there and then wait for records that never come; nothing
+fails, so nobody notices. A declared flow back lets them read on until they move.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+    migration:
+      flow: a-to-b
+      strategy: producers_first
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {none: "the source is sold"}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      strategy: producers_first
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    if topology is None or flow is None:
+        return
+    if any((each.source, each.target) == (flow.target, flow.source) for each in topology.flows):
+        return
+    for move in moves(topology):
+        if move.wave.strategy == "producers_first":
+            own = move.value.at("strategy")
+            said = own.span if own is not None else topology.root.where("migration", "strategy")
+            yield Problem(
+                "MIG809",
+                f"wave `{move.name}` moves producers first, but no flow leads from {flow.target} back to {flow.source}",
+                labels((said, "producers first"), (move.span, "this wave")),
+                path=f"{move.path}.strategy",
+                ids=(move.name, flow.id),
+                help=f"declare a flow {flow.target} to {flow.source} with `state: paused`, or use `consumers_first`",
+            )
+
+
+RULE = Rule("MIG809", "producers-first-without-reverse", "error", __doc__, check)

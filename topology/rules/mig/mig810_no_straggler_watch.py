@@ -1,0 +1,68 @@
+"""MIG810 no-straggler-watch: a wave stops producers and does not watch for those that were forgotten.
+
+Why: one producer that nobody knew of goes on writing to the side that nobody reads any more. The watch holds the wave
+until the source's log ends stand still. Watershed watches for 6 minutes in any case; the file should say how long is
+right.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: confluentinc/kcp verify_fence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import in_earnest, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    for move in moves(topology):
+        stops = bool(move.wave.producers) or move.wave.strategy == "fenced"
+        if topology is not None and stops and not any(move.gates("stragglers")):
+            yield Problem(
+                "MIG810",
+                f"wave `{move.name}` stops producers without a watch for stragglers",
+                (Label(move.span),),
+                path=f"{move.path}.gates.after",
+                ids=(move.name,),
+                help="say `gates: {after: [{stragglers: {watch: 6m}}]}`",
+                severity=in_earnest(topology, "warning"),
+            )
+
+
+RULE = Rule("MIG810", "no-straggler-watch", "warning", __doc__, check)

@@ -1,0 +1,77 @@
+"""MIG811 straggler-watch-too-short: the watch for stragglers is shorter than clients remember where their brokers are.
+
+Why: a producer looks up its brokers again after `metadata.max.age.ms`, five minutes by default; one that was idle, or
+that buffers, writes only then. A shorter watch that sees nothing has not looked long enough. Below ten seconds it
+cannot even span one request with its retry: an error. In a lab (all addresses on this machine) it is a remark.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 1m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: apache/kafka ProducerConfig metadata.max.age.ms; confluentinc/kcp internal/manifest/gateway.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import in_earnest, moves
+
+METADATA_AGE_MS = 300_000
+FLOOR_MS = 10_000
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    for move in moves(topology):
+        for gate in move.gates("stragglers"):
+            watch = gate.get("watch")
+            if topology is None or watch is None or watch >= METADATA_AGE_MS:
+                continue
+            yield Problem(
+                "MIG811",
+                f"wave `{move.name}` watches for stragglers for {duration_text(watch)}; clients look for their brokers "
+                f"every {duration_text(METADATA_AGE_MS)}",
+                labels((gate.where("watch"), "too short to see them"), (move.span, "this wave")),
+                path=f"{move.path}.gates",
+                ids=(move.name,),
+                help="say `watch: 6m`, or longer than the largest `metadata.max.age.ms` of the producers",
+                severity=in_earnest(topology, "error" if watch < FLOOR_MS else "warning"),
+            )
+
+
+RULE = Rule("MIG811", "straggler-watch-too-short", "warning", __doc__, check)

@@ -1,0 +1,65 @@
+"""MIG812 no-verification: a wave has no proof among its gates.
+
+Why: that the flow has caught up says nothing about what arrived. Without a proof of content a record that is missing
+or different shows up in an invoice.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for move in moves(context.topology):
+        if not any(move.gates("verify")):
+            yield Problem(
+                "MIG812",
+                f"wave `{move.name}` is never verified",
+                (Label(move.span),),
+                path=f"{move.path}.gates",
+                ids=(move.name,),
+                help="say `gates: {before: [{verify: {level: L1}}]}`: every record compared before anything is moved",
+            )
+
+
+RULE = Rule("MIG812", "no-verification", "warning", __doc__, check)

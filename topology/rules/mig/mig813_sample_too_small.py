@@ -1,0 +1,85 @@
+"""MIG813 sample-too-small: a proof looks at a share of the records that is too small to see what it is meant to see.
+
+Why: of k bad records a sample of the share f sees at least one with the chance 1 - (1 - f)^k: five percent see a
+single bad record once in twenty. Asked for are 95%, for as many bad records as must not be missed (option
+`bad_records`, 1). Comparing digests of everything is cheap; sample where reading is not.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1, sample: 5%}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own; the binomial distribution
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Option, Rule
+from topology.rules.mention import labels, plural
+from topology.rules.mig.moves import moves
+
+BAD = Option("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
+SURE = 0.95
+
+
+def check(context: Context) -> Iterator[Problem]:
+    bad = context.option(BAD)
+    for move in moves(context.topology):
+        for gate in move.gates("verify"):
+            share = gate.get("sample", default=1.0)
+            seen = 1 - (1 - share) ** bad
+            if gate.get("level") == "L0" or seen >= SURE:
+                continue
+            yield Problem(
+                "MIG813",
+                f"the proof of wave `{move.name}` looks at {share * 100:g}% of the records: it sees "
+                f"{plural(bad, 'bad record')} with a chance of {seen * 100:.3g}%",
+                labels((gate.where("sample"), "a sample"), (move.span, "this wave")),
+                path=f"{move.path}.gates",
+                ids=(move.name,),
+                notes=(f"1 - (1 - {share:g})^{bad} = {seen:.4f}; asked for is {SURE}", *_enough(share)),
+                help="leave `sample` out: every record is compared",
+            )
+
+
+def _enough(share: float) -> tuple[str, ...]:
+    if share <= 0:
+        return ()
+    count = math.ceil(math.log(1 - SURE) / math.log(1 - share))
+    return (f"{count:,} bad records or more are seen with {SURE:.0%}",)
+
+
+RULE = Rule("MIG813", "sample-too-small", "warning", __doc__, check, options=(BAD,))

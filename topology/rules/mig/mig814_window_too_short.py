@@ -1,0 +1,106 @@
+"""MIG814 window-too-short: a wave's window is shorter than its own gates take.
+
+Why: the window closes in the middle, with applications stopped, and the wave is taken back or goes on unplanned.
+Added up are what the gates hold and watch, how long consumers may take to catch up, and, with a scan, the time to
+read the topics for each proof (at the flow's quota, else 100 MiB/s). Waiting for a person is not counted.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          window: {opens: "2030-03-09T02:00:00Z", length: 10m}
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          window: {opens: "2030-03-09T02:00:00Z", length: 2h}
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Flow
+from topology.planning.estimate import ASSUMED_RATE
+from topology.quantities import duration_text, rate_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import AFTER, BEFORE, Move, moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    for move in moves(topology):
+        length = move.value.at("window", "length")
+        parts = [*_gates(move), *_proofs(context, move, flow)] if length is not None else []
+        needed = sum(ms for ms, _ in parts)
+        if length is None or needed <= length.data:
+            continue
+        yield Problem(
+            "MIG814",
+            f"the window of wave `{move.name}` is {duration_text(length.data)}; its gates take up to "
+            f"{duration_text(needed)}",
+            labels((length.span, "too short"), (move.value.where("gates"), "take longer")),
+            path=f"{move.path}.window.length",
+            ids=(move.name,),
+            notes=(" + ".join(f"{duration_text(ms)} {what}" for ms, what in parts) + f" = {duration_text(needed)}",),
+            help=f"open the window for {duration_text(needed)} and what people need, or move less in one wave",
+        )
+
+
+def _gates(move: Move) -> Iterator[tuple[int, str]]:
+    """ms and what for, as far as the file says it."""
+    kinds = (
+        ("lag", "hold", "lag held", (BEFORE,)),
+        ("stragglers", "watch", "watching stragglers", ()),
+        ("consumer_lag", "within", "consumers catching up", (AFTER,)),
+    )
+    for kind, name, what, when in kinds:
+        for gate in move.gates(kind, *when):
+            if gate.get(name):
+                yield gate.get(name), what
+
+
+def _proofs(context: Context, move: Move, flow: Flow | None) -> Iterator[tuple[int, str]]:
+    """Reading the topics once a proof, from a scan's sizes, in whole minutes."""
+    if flow is None or context.inventory is None:
+        return
+    seen = [context.facts.seen(flow.source, topic) for topic in move.wave.topics]
+    size = sum(topic.size_bytes or 0 for topic in seen if topic is not None)
+    rate = flow.plan.quota or ASSUMED_RATE
+    for gate in move.gates("verify"):
+        minutes = round(size * gate.get("sample", default=1.0) / rate / 60)
+        if gate.get("level") != "L0" and minutes:
+            yield minutes * 60_000, f"reading at {rate_text(rate)}"
+
+
+RULE = Rule("MIG814", "window-too-short", "warning", __doc__, check)

@@ -1,0 +1,136 @@
+"""MIG816 wave-cycle: `after` names a wave that does not exist, or waves wait for each other.
+
+Why: no wave of such a circle ever starts. Two waves with one name are found, too: commands, journal and `after` could
+mean either.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          after: [second]
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders, payments]}}
+      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: first
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+        - name: second
+          after: [first]
+          topics: [payments]
+          consumers: [ledger]
+          producers: [bank]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: rhysd/actionlint rule_job_needs.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.mig.moves import Move, moves
+
+SHOWN = 8  # waves of a circle
+
+
+def check(context: Context) -> Iterator[Problem]:
+    waves = moves(context.topology)
+    by_name: dict[str, Move] = {}
+    for move in waves:
+        first = by_name.setdefault(move.name, move)
+        if first.index != move.index:
+            yield Problem(
+                "MIG816",
+                f"two waves are named `{move.name}`",
+                labels((move.span, "again"), (first.span, "first here")),
+                path=f"{move.path}.name",
+                ids=(move.name,),
+                help="give each wave a name of its own",
+            )
+    for move in waves:
+        for after in move.value.list("after"):
+            if after.data not in by_name:
+                near = nearest(after.data, by_name)
+                yield Problem(
+                    "MIG816",
+                    f"wave `{move.name}` waits for `{after.data}`, which does not exist",
+                    (Label(after.span),),
+                    path=f"{move.path}.after",
+                    ids=(move.name, after.data),
+                    help=f"did you mean `{near}`?" if near else f"waves: {some(tuple(by_name))}",
+                )
+    for circle in _circles(by_name):
+        names = [move.name for move in circle]
+        way = " -> ".join((*names[:SHOWN], *(["…"] if len(names) > SHOWN else []), names[0]))
+        more = f" ({len(names)} waves)" if len(names) > SHOWN else ""
+        yield Problem(
+            "MIG816",
+            f"waves wait for each other: {way}{more}",
+            labels(*((move.value.where("after"), f"`{move.name}` waits") for move in circle[:SHOWN])),
+            path=f"{circle[0].path}.after",
+            ids=tuple(names),
+            help="take one of them out of `after`",
+        )
+
+
+def _circles(by_name: dict[str, Move]) -> Iterator[list[Move]]:
+    """One circle after the other, each begun at its smallest name; what only waits for a circle is not part of it."""
+    waiting = {name: {each for each in move.wave.after if each in by_name} for name, move in by_name.items()}
+    while True:
+        free = [name for name, needs in waiting.items() if not needs & waiting.keys()]
+        for name in free:
+            del waiting[name]
+        if free:
+            continue
+        if not waiting:
+            return
+        way = [min(waiting)]
+        while (following := min(waiting[way[-1]] & waiting.keys())) not in way:
+            way.append(following)
+        circle = way[way.index(following) :]
+        start = circle.index(min(circle))
+        yield [by_name[name] for name in (*circle[start:], *circle[:start])]
+        for name in circle:
+            del waiting[name]
+
+
+RULE = Rule("MIG816", "wave-cycle", "error", __doc__, check)

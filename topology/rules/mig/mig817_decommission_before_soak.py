@@ -1,0 +1,112 @@
+"""MIG817 decommission-before-soak: the source is gone, or its records are, before the last wave can no longer be taken
+back.
+
+Why: a rollback needs the cluster that it goes back to, and there the records from before the switch. Compared are the
+longest `rollback.until` with `decommission.not_before`, and each wave's with the retention of its topics at the
+source (declared or scanned; compacted topics are not looked at).
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+      decommission: {not_before: 12h}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+      decommission: {not_before: 14d}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.model import Topology
+from topology.quantities import duration_text
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, some
+from topology.rules.mig.moves import Move, moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    waves = [move for move in moves(topology) if _until(move)]
+    if topology is None or not waves:
+        return
+    yield from _taken_down(topology, max(waves, key=lambda move: (_until(move), -move.index)))
+    for move in waves:
+        yield from _expired(context, topology, move)
+
+
+def _until(move: Move) -> int:
+    return (move.wave.rollback.until_ms or 0) if move.wave.rollback is not None else 0
+
+
+def _taken_down(topology: Topology, longest: Move) -> Iterator[Problem]:
+    not_before = topology.root.at("migration", "decommission", "not_before")
+    if not_before is not None and not_before.data < _until(longest):
+        said, until = duration_text(not_before.data), duration_text(_until(longest))
+        yield Problem(
+            "MIG817",
+            f"the source may be taken down after {said}, but wave `{longest.name}` can be taken back for {until}",
+            labels((not_before.span, "too early"), (longest.value.where("rollback", "until"), "needs the source")),
+            path="migration.decommission.not_before",
+            ids=(longest.name,),
+            help=f"say `not_before: {until}` or longer",
+        )
+
+
+def _expired(context: Context, topology: Topology, move: Move) -> Iterator[Problem]:
+    flow = moved(topology)
+    if flow is None:
+        return
+    known = [(context.facts.topic(flow.source, topic), topic) for topic in move.wave.topics]
+    short = [
+        (facts.retention_ms, topic, facts.span)
+        for facts, topic in known
+        if facts.retention_ms is not None and facts.cleanup != "compact" and facts.retention_ms < _until(move)
+    ]
+    if short:
+        least, _, span = min(short, key=lambda each: (each[0], each[1]))
+        names = sorted(topic for _, topic, _ in short)
+        until = duration_text(_until(move))
+        yield Problem(
+            "MIG817",
+            f"wave `{move.name}` can be taken back for {until}, but {flow.source} keeps {some(names)} for "
+            f"{duration_text(least)}",
+            labels((move.value.where("rollback", "until"), "needs the records"), (span, "gone by then")),
+            path=f"{move.path}.rollback.until",
+            ids=(move.name, *names),
+            help=f"raise the retention at {flow.source} to {until} for the time of the migration, or shorten `until`",
+        )
+
+
+RULE = Rule("MIG817", "decommission-before-soak", "error", __doc__, check)

@@ -1,0 +1,76 @@
+"""MIG818 big-bang: one wave moves very much, or every group at once.
+
+Why: when it goes wrong everything goes wrong together, and taking it back takes as long as moving it. A first wave
+with little at stake shows what nobody thought of. The bound is the option `wave_topics`, 50.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing, shipping]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Option, Rule
+from topology.rules.mention import plural
+from topology.rules.mig.moves import moves
+
+MANY = Option("wave_topics", "count", 50, "A wave with more topics than this is called large.")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    waves = moves(context.topology)
+    groups = {group for move in waves for group in move.wave.consumers}
+    for move in waves:
+        mine = set(move.wave.consumers)
+        if len(move.wave.topics) > context.option(MANY):
+            said = f"moves {plural(len(move.wave.topics), 'topic')} at once"
+        elif move.index == 0 and len(mine) > 1 and mine == groups:
+            said = f"moves all {len(mine)} groups at once"
+        else:
+            continue
+        yield Problem(
+            "MIG818",
+            f"wave `{move.name}` {said}",
+            (Label(move.span),),
+            path=move.path,
+            ids=(move.name,),
+            help="begin with a small wave, and let the others wait for it: `after: [canary]`",
+        )
+
+
+RULE = Rule("MIG818", "big-bang", "info", __doc__, check, options=(MANY,))

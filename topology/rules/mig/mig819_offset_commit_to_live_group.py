@@ -1,0 +1,81 @@
+"""MIG819 offset-commit-to-live-group: a group that is to move already has members at the target.
+
+Why: translated positions cannot be committed into a group with members, so the wave is refused in the middle of its
+window; and whoever those members are, they read already. Waves that have started are not looked at: their groups
+belong there.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+    --- # topology scan
+    b: {topics: {orders: {}}, groups: {billing: {state: Stable, members: 2}}}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+    --- # topology scan
+    b: {topics: {orders: {}}, groups: {billing: {state: Empty}}}
+
+Source: apache/kafka GroupCoordinator, UNKNOWN_MEMBER_ID for a commit into a live group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels, plural, some
+from topology.rules.mig.moves import moved, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    there = context.inventory.cluster(flow.target) if context.inventory is not None and flow is not None else None
+    if topology is None or flow is None or there is None:
+        return
+    for move in moves(topology):
+        if f"{topology.name}/{move.name}" in there.started_waves:
+            continue
+        alive = [name for name in move.wave.consumers if name in there.groups and there.groups[name].members > 0]
+        if alive:
+            first = there.groups[alive[0]]
+            yield Problem(
+                "MIG819",
+                f"wave `{move.name}` moves {some(alive)} to {flow.target}, where `{first.id}` already has "
+                f"{plural(first.members, 'member')}",
+                labels((move.value.where("consumers"), "not empty at the target")),
+                path=f"{move.path}.consumers",
+                ids=(move.name, *alive),
+                help="stop these consumers at the target before the wave, or give one of the two another group id",
+            )
+
+
+RULE = Rule("MIG819", "offset-commit-to-live-group", "error", __doc__, check, needs="live")

@@ -1,0 +1,96 @@
+"""MIG820 alive-flow-edit: a wave that has started is another one in the file now.
+
+Why: the run that is under way holds the plan that was approved; a changed file would resume it with other topics,
+groups or producers than the ones that were stopped. A started wave keeps its topics, consumers, producers, strategy
+and `after`; its gates, window and rollback may be tuned.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      strategy: fenced
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+    --- # topology scan
+    b:
+      topics: {orders: {}}
+      started_waves:
+        example/all: sha256:f0ddf88f9ba6f5b08ab4bc6a5149286ceaf2cd5a6c86a39475df092082225d95
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+    --- # topology scan
+    b:
+      topics: {orders: {}}
+      started_waves:
+        example/all: sha256:f0ddf88f9ba6f5b08ab4bc6a5149286ceaf2cd5a6c86a39475df092082225d95
+
+Source: confluentinc/kcp: migrations are snapshots, policies are not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import some
+from topology.rules.mig.moves import moved, moves
+from topology.waves import wave_hash
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    flow = moved(topology) if topology is not None else None
+    there = context.inventory.cluster(flow.target) if context.inventory is not None and flow is not None else None
+    if topology is None or there is None:
+        return
+    mine = f"{topology.name}/"
+    started = {name.removeprefix(mine): hash_ for name, hash_ in there.started_waves.items() if name.startswith(mine)}
+    for move in moves(topology):
+        if started.pop(move.name, wave_hash(move.wave)) != wave_hash(move.wave):
+            yield Problem(
+                "MIG820",
+                f"wave `{move.name}` has started, and the file says something else about what it moves now",
+                (Label(move.span),),
+                path=move.path,
+                ids=(move.name,),
+                help="restore the wave as it was started, and put what is new into another wave",
+            )
+    gone = sorted(started)
+    if gone:
+        yield Problem(
+            "MIG820",
+            f"the file lost {some(gone)}, which {'has' if len(gone) == 1 else 'have'} started",
+            (Label(topology.root.where("migration", "waves"), "the waves that are left"),),
+            path="migration.waves",
+            ids=tuple(gone),
+            help="restore what was started; waves that are finished stay in the file",
+        )
+
+
+RULE = Rule("MIG820", "alive-flow-edit", "error", __doc__, check, needs="live")

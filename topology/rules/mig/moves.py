@@ -1,0 +1,65 @@
+"""The waves of a migration, each with the place where it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topology.finding import Severity, Span
+from topology.model import Flow, Topology, Value
+from topology.plan import Wave
+from topology.rules.sec.places import loopback
+
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One wave: `wave` is what the plan says, `value` where the file says it."""
+
+    index: int
+    wave: Wave
+    value: Value
+
+    @property
+    def name(self) -> str:
+        return self.wave.name
+
+    @property
+    def path(self) -> str:
+        return f"migration.waves[{self.index}]"
+
+    @property
+    def span(self) -> Span:
+        """Its name, or the whole of it."""
+        return self.value.where("name")
+
+    def gates(self, kind: str, *when: str) -> Iterator[Value]:
+        """The gates of that kind, before, after, or (without `when`) both."""
+        for each in when or (BEFORE, AFTER):
+            for gate in self.value.list("gates", each):
+                found = gate.at(kind)
+                if found is not None:
+                    yield found
+
+
+def moves(topology: Topology | None) -> tuple[Move, ...]:
+    """In the order of the file; none without a migration."""
+    root = topology.root.at("migration") if topology is not None else None
+    if topology is None or topology.migration is None or root is None:
+        return ()
+    pairs = zip(topology.migration.waves, root.list("waves"), strict=True)
+    return tuple(Move(index, wave, value) for index, (wave, value) in enumerate(pairs))
+
+
+def moved(topology: Topology) -> Flow | None:
+    """The flow whose applications move; None when there is no such flow (MIG821)."""
+    return topology.flow(topology.migration.flow) if topology.migration is not None else None
+
+
+def in_earnest(topology: Topology, severity: Severity) -> Severity:
+    """The severity, or `info` in a lab: where every cluster of the flow is on this machine its clients know at once
+    what production learns after minutes."""
+    flow = moved(topology)
+    ends = (flow.source, flow.target) if flow is not None else ()
+    return "info" if ends and all(loopback(topology.clusters.get(alias)) for alias in ends) else severity

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from topology.configuration import DEFAULT, Configuration
-from topology.finding import Finding, Problem, Severity
+from topology.finding import SEVERITIES, Finding, Label, Problem, Severity
 from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
 from topology.overlap import bounded
@@ -19,13 +20,15 @@ from topology.suppression import Suppressions, read_suppressions
 # What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
 WORK = 500_000
 WORK_PER_FLOW = 300
+MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One topology's findings, in the order of the file. `suppressed` were silenced by a comment with a reason,
     `known` by a baseline; `skipped` are the rules that need an inventory (or live clusters) and were not asked.
-    sources: file → text, for frames; profile: how much was asked."""
+    sources: file → text, for frames; profile: how much was asked. Of one rule at most MAX_TOLD findings are kept and
+    one that stands for the rest of them; `untold` counts those for which it stands, so that `count` is true."""
 
     file: str
     sources: Mapping[str, str]
@@ -35,9 +38,10 @@ class Result:
     skipped: tuple[Rule, ...] = ()
     known: tuple[Finding, ...] = ()
     profile: Profile = "regular"
+    untold: Mapping[Severity, int] = field(default_factory=dict)
 
     def count(self, severity: Severity) -> int:
-        return sum(finding.severity == severity for finding in self.findings)
+        return sum(finding.severity == severity for finding in self.findings) + self.untold.get(severity, 0)
 
     @property
     def errors(self) -> int:
@@ -81,18 +85,50 @@ def lint_loaded(
         else:
             kept.append(finding)
     for suppressions in comments.values():
-        kept += _about_suppressions(suppressions, {rule.code for rule in asked})
+        kept += _about_suppressions(suppressions, asked)
+    told, untold = _bounded(kept)
     graph = context.graph
+    codes = {rule.code for rule in asked}
     return Result(
         file=loaded.file,
         sources=loaded.sources,
-        findings=tuple(sorted(set(kept), key=lambda finding: finding.order)),
+        findings=told,
         suppressed=tuple(sorted(set(silenced), key=lambda finding: finding.order)),
         proofs=graph.proofs() if graph is not None else {},
-        skipped=tuple(rule for rule in RULES if not _can_be_asked(rule, inventory)),
+        skipped=tuple(rule for rule in RULES if rule.code not in codes),
         known=tuple(sorted(set(known), key=lambda finding: finding.order)),
         profile=configuration.profile,
+        untold=untold,
     )
+
+
+def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severity, int]]:
+    """In order, each once; of a rule that finds more than MAX_TOLD the last one says how many more there are, and has
+    their worst severity."""
+    ordered = sorted(set(findings), key=lambda finding: finding.order)
+    counts = Counter(finding.rule for finding in ordered)
+    if all(count <= MAX_TOLD for count in counts.values()):
+        return tuple(ordered), {}
+    told: list[Finding] = []
+    rest: dict[str, list[Finding]] = {}
+    seen: Counter[str] = Counter()
+    for finding in ordered:
+        seen[finding.rule] += 1
+        (told if seen[finding.rule] <= MAX_TOLD else rest.setdefault(finding.rule, [])).append(finding)
+    untold: Counter[Severity] = Counter(finding.severity for each in rest.values() for finding in each)
+    for more in rest.values():
+        last = replace(
+            min(more, key=lambda finding: SEVERITIES.index(finding.severity)),
+            message=f"{len(more)} more findings of this rule are counted and not listed",
+            labels=(Label(more[0].span, "the first of them"),),
+            path="",
+            ids=(),
+            notes=(),
+            help=f"mend those {MAX_TOLD} first, or split the file",
+        )
+        untold[last.severity] -= 1
+        told.append(last)
+    return tuple(sorted(told, key=lambda finding: finding.order)), dict(untold)
 
 
 def finding_of(rule: Rule, problem: Problem) -> Finding:
@@ -116,9 +152,10 @@ def _can_be_asked(rule: Rule, inventory: Inventory | None) -> bool:
     return inventory is not None and (rule.needs == "inventory" or inventory.live)
 
 
-def _about_suppressions(suppressions: Suppressions, asked: set[str]) -> list[Finding]:
+def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[Finding]:
     """A comment for a rule that was not asked may well be needed when it is."""
     by_code = {rule.code: rule for rule in RULES}
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
-    absent = {word for word, rule in known.items() if rule.code not in asked}
+    codes = {rule.code for rule in asked}
+    absent = {word for word, rule in known.items() if rule.code not in codes}
     return [finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

@@ -23,6 +23,8 @@ KEYS = {
     "tiered_storage": "remote.storage.enable",
 }
 
+NOTHING_SET = TopicFacts()
+
 
 def synced(flow: Flow, key: str) -> bool:
     """Whether the flow takes this topic config over from the source, once or continuously."""
@@ -58,8 +60,8 @@ class Arrival:
         self.flow = flow
         self.facts = context.facts
         self.cluster = context.facts.cluster(flow.target)
-        self.set = TopicFacts(**config_facts(InventoryTopic("", None, 0, 0, configs=chosen(flow))))
-        self._synced = {name: synced(flow, key) for name, key in KEYS.items()}
+        said = chosen(flow)
+        self.set = TopicFacts(**config_facts(InventoryTopic("", None, 0, 0, configs=said))) if said else NOTHING_SET
 
     def fact(self, topic: FlowTopic, name: str) -> Any:
         """A fact of `TopicFacts` that is a topic config."""
@@ -68,7 +70,7 @@ class Arrival:
             return said
         there = getattr(topic.target, name)
         renewed = there is None or self.flow.plan.sync_configs == "continuous"
-        if self._synced[name] and renewed and self._own(topic, KEYS[name]):
+        if renewed and synced(self.flow, KEYS[name]) and self._own(topic, KEYS[name]):
             taken = getattr(topic.source, name)
             return there if taken is None else taken
         return there

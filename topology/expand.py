@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from topology.finding import Label, Problem, Span
 from topology.language.flow import SETTINGS
@@ -35,15 +35,22 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
     problems: list[Problem] = []
     defaults = root.at("defaults")
     drafts: dict[str, Draft] = {}
-    for draft in islice(_pattern_flows(root, problems), MAX_FLOWS + 1):
-        if len(drafts) == MAX_FLOWS:
-            message = f"`{draft.path}` makes more than {MAX_FLOWS} flows"
-            problems.append(Problem("GRF219", message, (Label(draft.declared),), draft.path, help="split the topology"))
+    merged: dict[int, tuple[Value, Value]] = {}  # a pattern gives all its flows the same settings
+    for number, draft in enumerate(_pattern_flows(root, problems)):
+        if number == MAX_FLOWS:
+            drafts.clear()  # a part of a pattern would be judged wrongly, and none of it is proven anyway
+            problems.append(_too_many(draft.path, draft.declared))
             break
-        settings = merge(defaults, draft.settings)
-        drafts[draft.id] = replace(draft, settings=settings)
+        if id(draft.settings) not in merged:
+            merged[id(draft.settings)] = (draft.settings, merge(defaults, draft.settings))
+        drafts[draft.id] = replace(draft, settings=merged[id(draft.settings)][1])
     listed: dict[str, Draft] = {}
     for index, each in enumerate(root.list("flows")):
+        if len(listed) + len(drafts) == MAX_FLOWS:
+            listed.clear()
+            drafts.clear()
+            problems.append(_too_many("flows", each.span))
+            break
         source, target = each.get("source"), each.get("target")
         if source is None or target is None:
             continue
@@ -66,6 +73,11 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
         listed[identity] = Draft(identity, source, target, merge(below, _settings(each)), each.span, path)
     drafts |= listed
     return [drafts[identity] for identity in sorted(drafts)], problems
+
+
+def _too_many(path: str, span: Span) -> Problem:
+    message = f"`{path}` makes more than {MAX_FLOWS} flows; none of them is looked at"
+    return Problem("GRF219", message, (Label(span),), path, help="split the topology")
 
 
 def merge(below: Value | None, above: Value) -> Value:

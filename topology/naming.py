@@ -4,32 +4,49 @@ one-to-one map; names that a map does not mention stay as they are."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 Policy = Literal["identity", "prefix", "template", "map"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Naming:
-    """prefix and template are `before` + name + `after`, already filled in for the flow's clusters."""
+    """prefix and template are `before` + name + `after`, already filled in for the flow's clusters. Not slotted: it
+    remembers its map as a mapping, which may have twenty thousand names."""
 
     policy: Policy = "identity"
     before: str = ""
     after: str = ""
     map: tuple[tuple[str, str], ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.policy, self.before, self.after, self.map))
+
+    @cached_property
+    def there(self) -> dict[str, str]:
+        """The map: source name → target name."""
+        return dict(self.map)
+
+    @cached_property
+    def _back(self) -> dict[str, str]:
+        return {to: name for name, to in self.map}
+
     def apply(self, topic: str) -> str:
         """The target's name of a source topic."""
         if self.policy == "map":
-            return dict(self.map).get(topic, topic)
+            return self.there.get(topic, topic)
         return f"{self.before}{topic}{self.after}"
 
     def invert(self, topic: str) -> str | None:
         """The source topic that is called `topic` at the target; None when there is none."""
         if self.policy == "map":
-            inverse = {to: name for name, to in self.map}
-            renamed = topic not in inverse and topic in dict(self.map)
-            return None if renamed else inverse.get(topic, topic)
+            renamed = topic not in self._back and topic in self.there
+            return None if renamed else self._back.get(topic, topic)
         if not topic.startswith(self.before) or not topic.endswith(self.after):
             return None
         name = topic[len(self.before) : len(topic) - len(self.after)]

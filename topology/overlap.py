@@ -7,7 +7,8 @@ bound the answer is "perhaps" and says so. Names end at 249 letters, so the sear
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,10 +16,8 @@ from functools import lru_cache
 
 from topology import automaton
 from topology.automaton import Union
-from topology.selectors import INTERNAL, Selector, TopicSelection
+from topology.selectors import INTERNAL, Selector, Selectors, TopicSelection, outermost
 
-MAX_PAIRS = 10_000
-MAX_EXAMPLES = 20
 Constraint = tuple[str, str, TopicSelection]
 MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
@@ -78,17 +77,31 @@ def shares(constraints: frozenset[Constraint]) -> Common:
 _SHARES: dict[frozenset[Constraint], Common] = {}
 
 
+@lru_cache(maxsize=65_536)
 def fixed(constraints: frozenset[Constraint]) -> tuple[str, ...]:
     """Beginnings, one of which every birth name of the constraints has; sorted. Empty when no name can satisfy them."""
     whole: tuple[str, ...] | None = None
     for before, after, selection in constraints:
-        found = {inner for text in selection.prefixes if (inner := _behind(before, text, after)) is not None}
-        if whole is None:
-            whole = _outermost(found)
-        elif len(whole) * len(found) <= MAX_PAIRS:
-            pairs = ((one, two) for one in whole for two in found)
-            whole = _outermost({max(one, two, key=len) for one, two in pairs if one[: len(two)] == two[: len(one)]})
+        found = selection.prefixes
+        if before or after:
+            found = outermost(inner for text in found if (inner := _behind(before, text, after)) is not None)
+        whole = found if whole is None else narrowed(whole, found)
     return whole or ()
+
+
+def narrowed(ones: Sequence[str], twos: Sequence[str]) -> tuple[str, ...]:
+    """Beginnings of the names that begin with one of each; all three are sorted, and none begins with another one."""
+    few, many = (ones, twos) if len(ones) <= len(twos) else (twos, ones)
+    found: list[str] = []
+    for text in few:
+        place = bisect_right(many, text)
+        if place and text.startswith(many[place - 1]):  # in such a list nothing stands between a beginning and this
+            found.append(text)
+            continue
+        while place < len(many) and many[place].startswith(text):
+            found.append(many[place])
+            place += 1
+    return tuple(found)
 
 
 def _quick(constraints: frozenset[Constraint]) -> Common | None:
@@ -97,7 +110,7 @@ def _quick(constraints: frozenset[Constraint]) -> Common | None:
         return Common(False)
     candidates = set()
     for before, after, selection in constraints:
-        for text in selection.examples[:MAX_EXAMPLES]:
+        for text in selection.examples:
             if text.startswith(before) and text.endswith(after) and len(text) > len(before) + len(after):
                 candidates.add(text[len(before) : len(text) - len(after)])
     for text in sorted(candidates, key=lambda each: (len(each), each)):
@@ -113,15 +126,6 @@ def _behind(before: str, text: str, after: str) -> str | None:
     inner = text[len(before) :]
     ends = (end for end in range(len(inner)) if after.startswith(inner[end:]))
     return inner[: next(ends, len(inner))]
-
-
-def _outermost(texts: set[str]) -> tuple[str, ...]:
-    """Without those that begin with another one."""
-    kept: list[str] = []
-    for text in sorted(texts):
-        if not kept or not text.startswith(kept[-1]):
-            kept.append(text)
-    return tuple(kept)
 
 
 def holds(constraints: frozenset[Constraint], name: str) -> bool:
@@ -196,4 +200,4 @@ def _included(selectors: tuple[Selector, ...]) -> Union:
 @lru_cache(maxsize=1024)
 def _excluded(selectors: tuple[Selector, ...]) -> Union:
     internal = tuple(Selector("glob", pattern) for pattern in INTERNAL)
-    return _included((*internal, *selectors))
+    return _included(Selectors((*internal, *selectors)))

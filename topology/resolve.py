@@ -10,6 +10,7 @@ from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
 from topology.naming import Naming
 from topology.plan import PlanCluster, PlanFlow, Security, TopicSelection
+from topology.selectors import in_order
 from topology.waves import (
     Application,
     Approval,
@@ -40,13 +41,14 @@ def resolve(root: Value, file: str) -> tuple[Topology, list[Problem]]:
     """Whatever could be read becomes part of the topology; a flow without source, target or topics does not."""
     drafts, problems = expand(root)
     flows = []
+    shared = _Shared()
     for draft in drafts:
         if not draft.settings.list("topics", "include"):
             if draft.settings.at("topics", "include") is None:
                 message = f"flow {draft.id} says no `topics.include`"
                 problems.append(Problem("SYN012", message, (Label(draft.declared),), draft.path, ids=(draft.id,)))
             continue
-        flows.append(Flow(_plan_flow(draft), draft.settings, draft.declared, draft.path))
+        flows.append(Flow(_plan_flow(draft, shared), draft.settings, draft.declared, draft.path))
     clusters = root.at("clusters")
     topology = Topology(
         file=file,
@@ -67,8 +69,8 @@ def selection_of(settings: Value, defaults: Value | None) -> TopicSelection | No
 
 def _selection(settings: Value) -> TopicSelection:
     return TopicSelection(
-        include=tuple(sorted(set(settings.texts("topics", "include")))),
-        exclude=tuple(sorted(set(settings.texts("topics", "exclude")))),
+        include=in_order(settings.texts("topics", "include")),
+        exclude=in_order(settings.texts("topics", "exclude")),
         allow_internal=settings.get("topics", "allow_internal", default=False),
     )
 
@@ -96,14 +98,40 @@ def _cluster(alias: str, value: Value) -> PlanCluster:
     )
 
 
-def _plan_flow(draft: Draft) -> PlanFlow:
+class _Shared:
+    """What many flows have from one place (`defaults:`, a pattern) is made once: ten thousand flows may share ten
+    thousand names. Keyed by the values themselves, which all live as long as the file."""
+
+    def __init__(self) -> None:
+        self._selections: dict[tuple[int, int, bool], TopicSelection] = {}
+        self._maps: dict[int, Naming] = {}
+
+    def selection(self, settings: Value) -> TopicSelection:
+        include, exclude = settings.at("topics", "include"), settings.at("topics", "exclude")
+        key = (id(include), id(exclude), settings.get("topics", "allow_internal", default=False))
+        found = self._selections.get(key)
+        if found is None:
+            found = self._selections[key] = _selection(settings)
+        return found
+
+    def naming(self, draft: Draft) -> Naming:
+        renames = draft.settings.at("naming", "map")
+        if renames is None or draft.settings.get("naming", "policy") != "map":
+            return _naming(draft)
+        found = self._maps.get(id(renames))
+        if found is None:
+            found = self._maps[id(renames)] = _naming(draft)
+        return found
+
+
+def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
     settings = draft.settings
     return PlanFlow(
         id=draft.id,
         source=draft.source,
         target=draft.target,
-        topics=_selection(settings),
-        naming=_naming(draft),
+        topics=shared.selection(settings),
+        naming=shared.naming(draft),
         guard=settings.get("provenance", "guard", default="producer_id"),
         forward=settings.get("provenance", "forward", default="all"),
         engine=settings.get("workers", "engine", default="spark"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal
+from functools import cached_property, lru_cache
+from typing import Any, Literal, cast
 
 from topology import automaton
 from topology.automaton import Automaton
@@ -20,7 +21,7 @@ INTERNAL = (
     "*-changelog",
     "*-repartition",
 )
-MAX_PRODUCT = 20_000
+MAX_EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +51,13 @@ class Selector:
         return _fixed_beginning(self.kind, self.text)
 
     @property
+    def suffix(self) -> str:
+        """What every name that it matches ends with."""
+        if self.kind == "literal":
+            return self.text
+        return _fixed_end(self.kind, self.text)
+
+    @property
     def example(self) -> str:
         """A name that it probably matches: try it, do not trust it."""
         if self.kind == "regex":
@@ -72,6 +80,72 @@ class Selector:
         return cls(kind, text)
 
 
+class Selectors(tuple[Selector, ...]):
+    """A tuple that remembers what is asked of it again and again: there may be twenty thousand selectors in it."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    @cached_property
+    def literals(self) -> frozenset[str]:
+        return frozenset(selector.text for selector in self if selector.kind == "literal")
+
+    @cached_property
+    def prefixes(self) -> tuple[str, ...]:
+        """Beginnings, one of which every matching name has; sorted, none begins with another one."""
+        return outermost(each.prefix for each in self)
+
+    @cached_property
+    def examples(self) -> tuple[str, ...]:
+        """Names that some of the selectors may match."""
+        return tuple(example for each in self[:MAX_EXAMPLES] for example in (each.example, f"{each.example}a"))
+
+    @cached_property
+    def _patterns(self) -> tuple[dict[str, list[Selector]], dict[str, list[Selector]]]:
+        """Globs and regexes by what names begin with, or, when that can be anything, by what they end with."""
+        begins: dict[str, list[Selector]] = {}
+        ends: dict[str, list[Selector]] = {}
+        for selector in self:
+            if selector.kind != "literal":
+                prefix = selector.prefix
+                table, key = (begins, prefix) if prefix else (ends, selector.suffix)
+                table.setdefault(key, []).append(selector)
+        return begins, ends
+
+    @cached_property
+    def _lengths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        begins, ends = self._patterns
+        return tuple(sorted({len(key) for key in begins})), tuple(sorted({len(key) for key in ends}))
+
+    def match(self, topic: str) -> bool:
+        """Whether one of them does."""
+        if topic in self.literals:
+            return True
+        (begins, ends), (heads, tails) = self._patterns, self._lengths
+        for length in heads:
+            if any(each.matches(topic) for each in begins.get(topic[:length], ())):
+                return True
+        return any(each.matches(topic) for cut in tails for each in ends.get(topic[max(0, len(topic) - cut) :], ()))
+
+
+def in_order(selectors: Iterable[Selector]) -> Selectors:
+    """Each once, sorted."""
+    return Selectors(sorted(set(selectors), key=lambda each: (each.kind, each.text)))
+
+
+def outermost(texts: Iterable[str]) -> tuple[str, ...]:
+    """Sorted, without those that begin with another one."""
+    kept: list[str] = []
+    for text in sorted(texts):
+        if not kept or not text.startswith(kept[-1]):
+            kept.append(text)
+    return tuple(kept)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
     """include minus exclude minus internal topics; `allow_internal` lets those internal topics in that are named
@@ -81,23 +155,37 @@ class TopicSelection:
     exclude: tuple[Selector, ...] = ()
     allow_internal: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("include", "exclude"):
+            selectors = getattr(self, name)
+            if type(selectors) is not Selectors:
+                object.__setattr__(self, name, Selectors(selectors))
+
+    @property
+    def included(self) -> Selectors:
+        return cast(Selectors, self.include)
+
+    @property
+    def excluded(self) -> Selectors:
+        return cast(Selectors, self.exclude)
+
     def selects(self, topic: str) -> bool:
         if is_internal(topic):
-            if not (self.allow_internal and Selector("literal", topic) in self.include):
+            if not (self.allow_internal and topic in self.included.literals):
                 return False
-        elif not any(selector.matches(topic) for selector in self.include):
+        elif not self.included.match(topic):
             return False
-        return not any(selector.matches(topic) for selector in self.exclude)
+        return not (self.exclude and self.excluded.match(topic))
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Every selected name begins with one of these."""
-        return _prefixes(self.include)
+        """Every selected name begins with one of these; sorted, none begins with another one."""
+        return self.included.prefixes
 
     @property
     def examples(self) -> tuple[str, ...]:
         """Names that it may select: try them."""
-        return tuple(example for each in self.include for example in (each.example, f"{each.example}a"))
+        return self.included.examples
 
     @property
     def literals(self) -> tuple[str, ...] | None:
@@ -132,24 +220,27 @@ def is_internal(topic: str) -> bool:
     return topic in _INTERNAL_NAMES or topic.startswith(_INTERNAL_BEGIN) or topic.endswith(_INTERNAL_END)
 
 
+@lru_cache(maxsize=16_384)
+def _pieces(text: str) -> tuple[str, tuple[str, ...], str] | None:
+    """What stands before, between and behind the stars; None without any."""
+    first, *pieces = text.split("*")
+    return (first, tuple(piece for piece in pieces[:-1] if piece), pieces[-1]) if pieces else None
+
+
 def _glob_matches(text: str, topic: str) -> bool:
     """`*` only: each piece is looked for from the left, which never has to be taken back."""
-    first, *pieces = text.split("*")
-    if not pieces:
+    split = _pieces(text)
+    if split is None:
         return topic == text
+    first, pieces, last = split
     if not topic.startswith(first) or not automaton.is_name(topic):
         return False
-    position, last = len(first), pieces.pop()
+    position = len(first)
     for piece in pieces:
         position = topic.find(piece, position) + len(piece)
         if position < len(piece):
             return False
     return len(topic) - len(last) >= position and topic.endswith(last)
-
-
-@lru_cache(maxsize=65_536)
-def _prefixes(include: tuple[Selector, ...]) -> tuple[str, ...]:
-    return tuple(sorted({each.prefix for each in include}))
 
 
 @lru_cache(maxsize=65_536)
@@ -165,3 +256,20 @@ def _fixed_beginning(kind: str, text: str) -> str:
     if rest[:1] in ("*", "+", "?", "{") and plain:
         plain = plain[:-2] if plain[-2:-1] == "\\" else plain[:-1]
     return plain.replace("\\", "")
+
+
+@lru_cache(maxsize=65_536)
+def _fixed_end(kind: str, text: str) -> str:
+    """Of a glob, behind its last wildcard; of a regex, its last characters that are plainly themselves."""
+    if kind == "glob":
+        return re.split(r"[*?]", text)[-1]
+    if "|" in text:
+        return ""
+    plain = text.removesuffix("$")
+    end = len(plain)
+    while end and plain[end - 1] in _PLAIN:
+        end -= 1
+    return plain[end + (plain[end - 1 : end] == "\\") :]
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")

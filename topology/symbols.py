@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from topology.naming import Naming
 from topology.overlap import Constraint, fixed, holds, shares
 from topology.plan import PlanFlow, Selector, TopicSelection
+from topology.selectors import Selectors, in_order
 
 MAX_NAME = 249  # apache/kafka Topic.java
 
@@ -101,9 +105,10 @@ def carried_through(topics: TopicSelection) -> Iterator[Symbol]:
     for selector in topics.include:
         if selector.kind == "literal" and topics.selects(selector.text):
             yield Symbol(selector.text, birth=selector.text, now=selector.text)
+    exclude = _without_literals(topics)
     for selector in topics.include:
         if selector.kind != "literal":
-            selection = _patterns(topics, (selector,))
+            selection = TopicSelection((selector,), exclude)
             constraints: frozenset[Constraint] = frozenset({("", "", selection)})
             if shares(constraints).found:
                 yield Symbol(selector.text, constraints=constraints)
@@ -115,24 +120,46 @@ def carried(flow: PlanFlow, symbol: Symbol) -> Iterator[Symbol]:
         if flow.selects(symbol.now):
             yield replace(symbol, now=flow.target_topic(symbol.now))
         return
-    named = [each.text for each in flow.topics.include if each.kind == "literal"]
-    for name in sorted({*named, *(name for name, _ in flow.naming.map)}):
+    bearer = _bearer(flow.topics, flow.naming)
+    for name in bearer.named_within(symbol):
         inner = symbol.strip(name)
         if inner is not None and flow.selects(name) and holds(symbol.constraints, inner):
             yield Symbol(inner, birth=inner, now=flow.target_topic(name))
-    patterns = tuple(each for each in flow.topics.include if each.kind != "literal")
-    if patterns:
-        constraint = (symbol.before, symbol.after, _patterns(flow.topics, patterns, dict(flow.naming.map)))
-        constraints = symbol.constraints | {constraint}
+    if bearer.patterns is not None:
+        constraints = symbol.constraints | {(symbol.before, symbol.after, bearer.patterns)}
         if shares(constraints).found:
             before, after = flow.naming.before + symbol.before, symbol.after + flow.naming.after
             yield replace(symbol, constraints=constraints, before=before, after=after)
 
 
-def _patterns(
-    topics: TopicSelection, include: tuple[Selector, ...], mapped: dict[str, str] | None = None
-) -> TopicSelection:
-    """The selection without the names that travel one by one."""
-    single = {each.text for each in topics.include if each.kind == "literal"} | set(mapped or {})
-    exclude = {*topics.exclude, *(Selector("literal", name) for name in single)}
-    return TopicSelection(tuple(sorted(include)), tuple(sorted(exclude)))
+@dataclass(frozen=True, slots=True)
+class _Bearer:
+    """How a selection under a naming carries patterns. named: the names that travel one by one, sorted; patterns: what
+    it selects beside them, None when nothing."""
+
+    named: tuple[str, ...]
+    patterns: TopicSelection | None
+
+    def named_within(self, symbol: Symbol) -> Iterator[str]:
+        """Those that can be of the symbol, sorted."""
+        for prefix in symbol.prefixes:
+            for place in range(bisect_left(self.named, prefix), len(self.named)):
+                if not self.named[place].startswith(prefix):
+                    break
+                yield self.named[place]
+
+
+@lru_cache(maxsize=32_768)
+def _bearer(topics: TopicSelection, naming: Naming) -> _Bearer:
+    named = topics.included.literals | naming.there.keys()
+    patterns = tuple(each for each in topics.include if each.kind != "literal")
+    if not patterns:
+        return _Bearer(tuple(sorted(named)), None)
+    selection = TopicSelection(in_order(patterns), _without_literals(topics, naming.there))
+    return _Bearer(tuple(sorted(named)), selection)
+
+
+def _without_literals(topics: TopicSelection, mapped: Collection[str] = ()) -> Selectors:
+    """What a selection's patterns leave out: its excludes, and the names that travel one by one."""
+    single = topics.included.literals.union(mapped)
+    return in_order((*topics.exclude, *(Selector("literal", name) for name in single)))

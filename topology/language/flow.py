@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from topology.language.scalars import (
     BOOLEAN,
     DURATION,
@@ -23,6 +25,8 @@ from topology.model import Value
 from topology.naming import template
 from topology.shapes import Converted, Key, MapOf, Named, Record, Shape
 
+MAX_TEMPLATE = 249  # apache/kafka Topic.java
+
 
 def _naming(value: Value) -> None:
     policy = value.get("policy")
@@ -33,10 +37,13 @@ def _naming(value: Value) -> None:
     if needs and needs not in value.fields:
         raise ValueError(f"policy {policy} needs `{needs}`")
     if policy == "template":
-        template(value.get("template"), "s", "t")
+        text = value.get("template")
+        if len(text) > MAX_TEMPLATE:
+            raise ValueError(f"the template has {len(text)} characters; a topic's name has at most {MAX_TEMPLATE}")
+        template(text, "s", "t")
     if policy == "map":
         targets = [each.data for each in value.fields["map"].fields.values()]
-        twice = sorted({name for name in targets if targets.count(name) > 1})
+        twice = sorted(name for name, count in Counter(targets).items() if count > 1)
         if twice:
             raise ValueError(f"two topics are mapped to `{twice[0]}`; a rename must be one-to-one")
 

@@ -71,7 +71,7 @@ ON = {"true", "on", "yes", "1", "enabled"}
 
 def check(context: Context) -> Iterator[Problem]:
     for scalar in scalars(context.loaded.nodes):
-        if not scalar.is_key and scalar.names and _off(scalar):
+        if not scalar.is_key and _off(scalar):
             text = scalar.node.text or '""'
             yield Problem(
                 "SEC604",
@@ -84,8 +84,10 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _off(scalar: Scalar) -> bool:
-    name = re.sub(r"[^a-z0-9]", "", scalar.names[-1].lower())
     text = scalar.node.text.strip().lower()
+    if (text not in OFF and text not in ON) or not scalar.names:
+        return False
+    name = re.sub(r"[^a-z0-9]", "", scalar.names[-1].lower())
     if name == "verify":  # `flows[].verify` is the proof
         return scalar.names[0] == "clusters" and text in OFF
     return (name in CHECKS and text in OFF) or (name in SKIPS and text in ON)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from topology.finding import Confidence, Span
 from topology.nodes import Node
@@ -120,6 +121,7 @@ def looks_random(text: str) -> bool:
     return kinds >= 3 and -sum(share * math.log2(share) for share in shares) >= 3.5
 
 
+@lru_cache(maxsize=4096)
 def _secret_key(name: str) -> bool:
     return _KEY.search(re.sub(r"[^a-z0-9]", "", name.lower())) is not None
 

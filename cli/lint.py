@@ -58,11 +58,14 @@ def lint(
 
         seen = inventory_from_json(read_file(inventory))
     known = read_baseline(baseline) if baseline is not None else frozenset()
+    files = [(path, loaded) for path in paths for loaded in load_all(path)]
+    topologies = [loaded.topology for _, loaded in files if loaded.topology is not None]
     results = []
-    for path in paths:
+    for path, loaded in files:
         configuration = read_configuration(config) if config is not None else configuration_for(path)
         if profile is not None:
             configuration = replace(configuration, profile=profile)
-        results += [lint_loaded(loaded, seen, configuration, known) for loaded in load_all(path)]
+        others = [each for each in topologies if each is not loaded.topology]
+        results.append(lint_loaded(loaded, seen, configuration, known, others))
     click.echo(rendered(results, form, colour=sys.stdout.isatty()), nl=False)
     return int(any(RANK[f.severity] <= RANK[fail_on] for result in results for f in result.findings))

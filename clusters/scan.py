@@ -212,6 +212,7 @@ class _Scan:
             self.not_seen.append(f"offsets of {len(refused)} groups: they need DESCRIBE on the group and its topics")
         if hidden := sum(group.members is None for group in listed):
             self.not_seen.append(f"members of {hidden} groups; those that are not empty count as one")
+        beyond = self._beyond(committed, ends)
         groups = {}
         for group in sorted(listed, key=lambda group: group.id):
             offsets: dict[str, dict[int, int]] = defaultdict(dict)
@@ -221,8 +222,33 @@ class _Scan:
                 if key in ends:
                     lag[key.topic] += max(0, ends[key] - offset)
             members = int(group.state != "Empty") if group.members is None else group.members
-            groups[group.id] = InventoryGroup(group.id, group.state, group.type, members, dict(offsets), dict(lag))
+            groups[group.id] = InventoryGroup(
+                group.id,
+                group.state,
+                group.type,
+                members,
+                dict(offsets),
+                dict(lag),
+                tuple(f"{key.topic}:{key.partition}" for key in beyond.get(group.id, ())),
+            )
         return groups
+
+    def _beyond(
+        self, committed: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+    ) -> dict[str, list[TopicPartition]]:
+        """Positions behind the end. The ends are older than the positions, so those of a suspicion are asked again."""
+        perhaps = {
+            group: [key for key, offset in sorted(offsets.items()) if offset > ends.get(key, offset)]
+            for group, offsets in committed.items()
+        }
+        suspicious = sorted({key for keys in perhaps.values() for key in keys})
+        if not suspicious:
+            return {}
+        now = self._told("end offsets", self.survey.ends, suspicious) or {}
+        return {
+            group: [key for key in keys if committed[group][key] > now.get(key, committed[group][key])]
+            for group, keys in perhaps.items()
+        }
 
     def _listed_groups(self) -> list[GroupListing]:
         if not self.inquiries:

@@ -52,7 +52,7 @@ class Configuration:
             if rule.code in severities and _matches(finding.span.file, match):
                 said = severities[rule.code]
         if said is None and PROFILES.index(rule.profile) > PROFILES.index(self.profile):
-            said = "info"
+            said = "off" if rule.profile == "audit" else "info"
         if said is None or not rule.ignorable:
             return finding
         severity: Severity | None = {"error": "error", "warning": "warning", "info": "info"}.get(said)  # type: ignore[assignment]

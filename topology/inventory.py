@@ -49,7 +49,8 @@ class InventoryTopic:
 @dataclass(frozen=True, slots=True)
 class InventoryGroup:
     """state is Kafka's (`Stable`, `Empty`…), type `classic`, `consumer`, `share` or `streams`. offsets: topic →
-    partition → committed offset; lag: topic → records behind (end minus committed, an upper bound)."""
+    partition → committed offset; lag: topic → records behind (end minus committed, an upper bound). beyond: partitions
+    whose committed offset lies behind their end, as `topic:partition`."""
 
     id: str
     state: str
@@ -57,6 +58,7 @@ class InventoryGroup:
     members: int = 0
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     lag: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    beyond: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

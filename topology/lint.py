@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from topology.configuration import DEFAULT, Configuration
 from topology.finding import SEVERITIES, Finding, Label, Problem, Severity
 from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
+from topology.model import Topology
 from topology.overlap import bounded
 from topology.rule import Context, Profile, Rule
 from topology.rules import RULES
@@ -63,9 +64,11 @@ def lint_loaded(
     inventory: Inventory | None = None,
     configuration: Configuration = DEFAULT,
     baseline: frozenset[str] = frozenset(),
+    others: Sequence[Topology] = (),
 ) -> Result:
-    """Every rule that can be asked; none hides another. baseline: fingerprints of findings that are known."""
-    context = Context(loaded, inventory, configuration.options)
+    """Every rule that can be asked; none hides another. baseline: fingerprints of findings that are known. others: the
+    other topologies of this run."""
+    context = Context(loaded, inventory, configuration.options, others)
     comments = {file: read_suppressions(text, file) for file, text in loaded.sources.items()}
     kept: list[Finding] = []
     silenced: list[Finding] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,13 +35,19 @@ class Option:
 class Context:
     """One topology under examination. `topology` is missing when the YAML does not parse; most rules then see nothing.
 
-    inventory is None without one; rules with `needs="inventory"` or `"live"` are only asked when it is there."""
+    inventory is None without one; rules with `needs="inventory"` or `"live"` are only asked when it is there. others
+    are the topologies of the same run."""
 
     def __init__(
-        self, loaded: Loaded, inventory: Inventory | None = None, options: Mapping[str, Any] | None = None
+        self,
+        loaded: Loaded,
+        inventory: Inventory | None = None,
+        options: Mapping[str, Any] | None = None,
+        others: Sequence[Topology] = (),
     ) -> None:
         self.loaded = loaded
         self.inventory = inventory
+        self.others = others
         self.options = dict(options or {})
         self.kept: dict[Any, Any] = {}  # what several rules would work out again
 
@@ -76,7 +82,8 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`manual` is the module's docstring. needs: what it has to see beyond the file. ignorable: a comment, baseline or
-    configuration may silence it. profile: from which profile on it has its severity; before that it only informs."""
+    configuration may silence it. profile: from which profile on it has its severity; before that a `strict` rule only
+    informs, and an `audit` rule says nothing."""
 
     code: str
     name: str

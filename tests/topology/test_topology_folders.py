@@ -8,7 +8,8 @@ import pytest
 
 from topology import compile_path
 from topology.errors import UnreadableTopology
-from topology.lint import Result, lint_all, lint_path
+from topology.lint import Result, lint_all, lint_loaded, lint_path
+from topology.load import load_all
 
 HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: %s}\n"
 CLUSTERS = "clusters:\n  a: {bootstrap: [k1.a.example.internal:9092]}\n  b: {bootstrap: [k1.b.example.internal:9092]}\n"
@@ -101,3 +102,17 @@ def test_a_part_that_does_not_parse_stops_its_topology_and_no_other(tmp_path: Pa
     whole = CLUSTERS + FLOW % ("a", "b", "x")
     folder = write(tmp_path, good=HEAD % "good" + whole, bad=HEAD % "bad" + "clusters: [\n")
     assert found(lint_all(folder)) == {("SYN001", "bad")}
+
+
+def test_two_topologies_of_one_run_must_not_share_a_flow_id_at_one_cluster(tmp_path: Path) -> None:
+    whole = CLUSTERS + FLOW % ("a", "b", "x")
+    write(tmp_path, one=HEAD % "one" + whole, two=HEAD % "two" + whole)
+    loaded = load_all(tmp_path)
+    topologies = [each.topology for each in loaded if each.topology is not None]
+    results = [lint_loaded(each, others=[one for one in topologies if one is not each.topology]) for each in loaded]
+    assert found(results) == {("OPS902", "one"), ("OPS902", "two")}
+    elsewhere = whole.replace("k1.b.", "k1.bb.")
+    write(tmp_path, two=HEAD % "two" + elsewhere)
+    one, two = (each.topology for each in load_all(tmp_path))
+    assert two is not None
+    assert found([lint_loaded(load_all(tmp_path)[0], others=[two])]) == set()

@@ -105,8 +105,10 @@ def test_whatever_a_pattern_holds_the_picture_stays_whole(form: str) -> None:
 
 
 def test_a_cluster_without_a_flow_is_named() -> None:
-    assert "no flow: c, d" in draw(topology(PAIR % ("", "")), "text", "clusters")
-    assert "no flow: c, d" in draw(topology(PAIR % ("", "")), "svg", "clusters")
+    clusters = "".join(f"  {alias}: {{bootstrap: [k.{alias}.example.internal:9092]}}\n" for alias in "abcd")
+    idle = topology(f"clusters:\n{clusters}{PAIR % ('', '')}")
+    assert "no flow: c, d" in draw(idle, "text", "clusters")
+    assert "no flow: c, d" in draw(idle, "svg", "clusters")
 
 
 def test_the_layout_does_not_depend_on_the_order_of_the_file() -> None:

@@ -100,6 +100,8 @@ def _problem(
         ids=(alias,),
         help=f"upgrade `{alias}` to Kafka {_text(newest)} or newer, or correct `facts.kafka`",
         notes=tuple(f"{need.what} ({need.end}): since Kafka {_text(need)}" for need, _ in missing),
+        # a declared release is often years old; what brokers say of themselves is not
+        severity=None if seen is not None and seen.kafka is not None else "warning",
         confidence="certain" if seen is not None and seen.kafka is not None else "likely",
     )
 

@@ -64,6 +64,9 @@ def check(context: Context) -> Iterator[Problem]:
             for source, target in _other_routes(topology, flow):
                 yield _ambiguous(topology, flow, source, target)
             yield from _taken(context, topology, flow)
+    for other in context.others if topology is not None else ():
+        assert topology is not None, "asked above"
+        yield from _shared(topology, other)
 
 
 def _other_routes(topology: Topology, flow: Flow) -> Iterator[tuple[str, str]]:
@@ -101,6 +104,32 @@ def _taken(context: Context, topology: Topology, flow: Flow) -> Iterator[Problem
             ids=(flow.id, flow.target),
             help="give this flow a `suffix`, or remove it from one of the two topologies and stop it there first",
         )
+
+
+def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
+    """Flows of two files of one run that would share their state at one target cluster."""
+    theirs = {flow.id: flow for flow in other.flows}
+    for flow in topology.flows:
+        twin = theirs.get(flow.id)
+        if twin is not None and _is_one(topology, flow.target, other, twin.target):
+            yield Problem(
+                "OPS902",
+                f"flow {flow.id} into this cluster is also one of the topology {shown(other.name)} ({shown(other.file)})",
+                labels((flow.declared, "declared here, too")),
+                path=flow.path,
+                ids=(flow.id, other.name),
+                help="give one of the two a `suffix`, or remove it from one of the files",
+            )
+
+
+def _is_one(topology: Topology, alias: str, other: Topology, twin: str) -> bool:
+    """Whether two declarations are one cluster: an equal id, or else a shared address."""
+    one, two = topology.clusters.get(alias), other.clusters.get(twin)
+    if one is None or two is None:
+        return False
+    if one.cluster_id is not None and two.cluster_id is not None:
+        return one.cluster_id == two.cluster_id
+    return bool(set(one.bootstrap) & set(two.bootstrap))
 
 
 def _declared(topology: Topology, alias: str) -> Value | None:

@@ -52,4 +52,4 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-RULE = Rule("SEC610", "write-needed-at-source", "info", __doc__, check)
+RULE = Rule("SEC610", "write-needed-at-source", "info", __doc__, check, profile="audit")

@@ -1,8 +1,7 @@
 """SYC504 offset-beyond-end: a group's position at the target lies behind the end of the topic.
 
 Why: the lag is negative, and the group waits until the topic reaches that offset: everything written until then is
-skipped. Positions that were copied without translation end up like this. A scan knows the sum of a topic's ends, so
-a single partition beyond its end is seen only when the others do not hide it.
+skipped. Positions that were copied without translation end up like this.
 
 Bad:
 
@@ -11,7 +10,7 @@ Bad:
         target: b
         topics: {include: [orders]}
     --- # topology scan
-    b: {topics: {orders: {records_end: 100}}, groups: {billing: {offsets: {orders: {0: 5000}}}}}
+    b: {topics: {orders: {records_end: 100}}, groups: {billing: {offsets: {orders: {0: 5000}}, beyond: ["orders:0"]}}}
 
 Good:
 
@@ -51,28 +50,25 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _beyond(cluster: InventoryCluster) -> dict[str, list[str]]:
-    """Group → topics whose committed offsets are more than all of its ends together."""
-    found: dict[str, list[str]] = {}
-    for name, group in sorted(cluster.groups.items()):
-        for topic, offsets in sorted(group.offsets.items()):
-            ends = cluster.topics[topic].records_end if topic in cluster.topics else None
-            if ends is not None and sum(offset for offset in offsets.values() if offset >= 0) > ends:
-                found.setdefault(name, []).append(topic)
-    return found
+    """Group → topics with a committed offset behind the end of its partition."""
+    return {
+        name: sorted({entry.rpartition(":")[0] for entry in group.beyond})
+        for name, group in sorted(cluster.groups.items())
+        if group.beyond
+    }
 
 
 def _problem(cluster: InventoryCluster, group: str, writing: dict[str, Flow]) -> Problem:
     topic, flow = next(iter(writing.items()))
-    committed = sum(cluster.groups[group].offsets[topic].values())
+    partitions = [entry for entry in cluster.groups[group].beyond if entry.rpartition(":")[0] == topic]
     return Problem(
         "SYC504",
         f"group `{group}` at {cluster.alias} stands behind the end of {some(list(writing))}",
         labels((flow.declared, "writes there")),
         path=flow.path,
         ids=(cluster.alias, group, *writing),
-        notes=(f"`{topic}`: committed offsets sum to {committed}, the ends to {cluster.topics[topic].records_end}",),
+        notes=(f"partitions: {some(partitions)}",),
         help="stop the group, and set its positions anew from the flow's ledger (`topology offsets`), or to the end",
-        confidence="likely",
     )
 
 

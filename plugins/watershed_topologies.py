@@ -1,4 +1,5 @@
-"""The topology files that DAGs are made from: every `*.yaml` in the folder `WATERSHED_TOPOLOGIES`.
+"""The topologies that DAGs are made from: every `*.yaml` in the folder `WATERSHED_TOPOLOGIES`, and every folder in it
+whose files form one topology.
 
 DAG files are parsed again and again, and once more in every task, so that a compiled plan is kept beside the
 state, under a hash of the file and of the compiler; a parse then needs neither YAML nor graph.  A file that
@@ -46,13 +47,32 @@ def topology_files() -> Iterator[TopologyFile]:
     if not folder:
         return
     taken: dict[str, Path] = {}
-    for path in sorted([*Path(folder).glob("*.yaml"), *Path(folder).glob("*.yml")]):
+    for path in sorted(_topologies(Path(folder))):
         file = _load(path)
         if file.name in taken:
             problem = f"{path}: the name {file.name!r} is taken by {taken[file.name]}; change metadata.name"
             file = TopologyFile(path, f"{file.name}.{path.stem}", None, problem)
         taken[file.name] = path
         yield file
+
+
+def _topologies(folder: Path) -> Iterator[Path]:
+    """Files, and folders with files."""
+    from topology.load import CONFIGURATION, SUFFIXES
+
+    for path in folder.iterdir():
+        is_file = path.suffix in SUFFIXES and path.name != CONFIGURATION
+        if is_file or (path.is_dir() and any(each.suffix in SUFFIXES for each in path.iterdir())):
+            yield path
+
+
+def _content(path: Path) -> bytes:
+    """Everything that a topology is made from, with the names of its files."""
+    if not path.is_dir():
+        return path.read_bytes()
+    from topology.load import files_of
+
+    return b"".join(b"%s\0%s\0" % (each.name.encode(), each.read_bytes()) for each in files_of(path))
 
 
 def report_dag(prefix: str, file: TopologyFile) -> DAG:
@@ -80,7 +100,7 @@ class ReportProblem(BaseOperator):
 
 def _load(path: Path) -> TopologyFile:
     try:
-        content = path.read_bytes()
+        content = _content(path)
         if (plan := _remembered(content)) is None:
             from topology import compile_path
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from topology.errors import NotInPlan, UnreadableTopology
+from topology.language.flow import unit_of
 from topology.load import load_path
 from topology.model import Flow, Value
 from topology.nearest import nearest
 from topology.plan import SecretRef, Selector
+from topology.quantities import duration_text, rate_text, size_text
 
 # what a flow has when nobody says anything, by the path in the file
 BUILT_IN: dict[str, Callable[[Flow], Any]] = {
@@ -60,26 +62,32 @@ def origins(path: Path, what: str) -> Iterator[str]:
 
 def _declared(flow: Flow, field: str) -> Iterator[str]:
     for path, value in flow.settings.walk():
-        if _below(path, field) and value.data is not None:
-            yield f"{flow.id}.{path} = {_shown(value)}  ({value.span.file}:{value.span.line})"
+        if _below(path, field) and value.data is not None and not path.endswith((".glob", ".regex")):
+            yield f"{flow.id}.{path} = {_shown(path, value)}  ({value.span.file}:{value.span.line})"
 
 
 def _built_in(flow: Flow, field: str) -> Iterator[str]:
     for path, read in BUILT_IN.items():
         if _below(path, field) and flow.settings.at(*path.split(".")) is None:
-            yield f"{flow.id}.{path} = {_text(read(flow))}  (built in)"
+            yield f"{flow.id}.{path} = {_amount(path, read(flow))}  (built in)"
 
 
 def _below(path: str, field: str) -> bool:
     return not field or path == field or path.startswith((f"{field}.", f"{field}["))
 
 
-def _shown(value: Value) -> str:
+def _shown(path: str, value: Value) -> str:
     if isinstance(value.data, Selector):
         return _text(value.data.to_json())
     if isinstance(value.data, SecretRef):
         return f"{{{value.data.kind}: {value.data.name}}}"
-    return _text(value.data)
+    return _amount(path, value.data)
+
+
+def _amount(path: str, data: Any) -> str:
+    """As a person would write it in the file: with its unit."""
+    write = {"duration": duration_text, "rate": rate_text, "size": size_text}.get(unit_of(path))
+    return write(data) if write is not None and isinstance(data, int) else _text(data)
 
 
 def _text(data: Any) -> str:

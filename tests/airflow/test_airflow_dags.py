@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,26 @@ def test_plan_hash_other_than_asked_for_ends_the_run(folder: Path) -> None:
     run = load().dags["replicate__orders"].test(run_conf={"plan_hash": "sha256:" + "0" * 64})
     assert run.state == "failed"
     assert {ti.task_id: ti.state for ti in run.get_task_instances()}["apply"] == "upstream_failed"
+
+
+def test_a_folder_of_parts_is_one_topology(folder: Path) -> None:
+    parts = folder / "shared"
+    parts.mkdir()
+    head, _, flows = TOPOLOGY.replace("NAME", "shared").partition("pattern:")
+    (parts / "clusters.yaml").write_text(head)
+    (parts / "flows.yaml").write_text(
+        head.partition("clusters:")[0].replace(", owner: team-orders", "") + "pattern:" + flows
+    )
+    (folder / "topology.lint.yaml").write_text("profile: strict\n")
+    dags = load().dags
+    assert {name for name in dags if name.endswith("__shared")} == {"replicate__shared", "verify__shared"}
+    assert not [name for name in dags if "lint" in name]
+
+
+def test_a_proof_on_a_schedule(folder: Path) -> None:
+    (folder / "plain.yaml").write_text(
+        TOPOLOGY.replace("NAME", "plain").replace("    naming:", "    verify: {every: 6h}\n    naming:")
+    )
+    dags = load().dags
+    assert dags["verify__plain"].schedule == timedelta(hours=6)
+    assert dags["verify__orders"].schedule is None

@@ -113,6 +113,6 @@ def test_two_topologies_of_one_run_must_not_share_a_flow_id_at_one_cluster(tmp_p
     assert found(results) == {("OPS902", "one"), ("OPS902", "two")}
     elsewhere = whole.replace("k1.b.", "k1.bb.")
     write(tmp_path, two=HEAD % "two" + elsewhere)
-    one, two = (each.topology for each in load_all(tmp_path))
+    _, two = (each.topology for each in load_all(tmp_path))
     assert two is not None
     assert found([lint_loaded(load_all(tmp_path)[0], others=[two])]) == set()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from topology.configuration import Configuration
 from topology.lint import lint_loaded
 from topology.load import load_text
 from topology.manual import complete, inventory_of, manual_of
-from topology.rule import Rule
+from topology.rule import Profile, Rule
 from topology.rules import RULES
 
 
-def codes(example: str, rule: Rule | None = None) -> dict[str, str]:
+def codes(example: str, rule: Rule | None = None, profile: Profile = "regular") -> dict[str, str]:
     """Code -> severity of the findings that an example gives."""
     inventory = inventory_of(example, live=rule is not None and rule.needs == "live")
-    findings = lint_loaded(load_text(complete(example)), inventory).findings
+    findings = lint_loaded(load_text(complete(example)), inventory, Configuration(profile)).findings
     return {finding.rule: finding.severity for finding in findings}
 
 
@@ -22,8 +23,8 @@ def codes(example: str, rule: Rule | None = None) -> dict[str, str]:
 def test_the_examples_of_a_manual(rule: Rule) -> None:
     manual = manual_of(rule)
     good = codes(manual.good, rule)
-    assert rule.code in codes(manual.bad, rule)
-    assert rule.code not in good
+    assert rule.code in codes(manual.bad, rule, rule.profile)
+    assert rule.code not in codes(manual.good, rule, rule.profile)
     assert [code for code, severity in good.items() if severity != "info"] == []
     assert manual.why
     assert manual.source

@@ -243,6 +243,19 @@ def settings(name: str, more: dict[str, Key] | None = None, required: tuple[str,
     return Named(name, Record({**(more or {}), **SETTINGS}, required))
 
 
+def unit_of(path: str) -> str:
+    """What a setting at a dotted path is measured in: `duration`, `rate`, `size`, or "" for anything else."""
+    shape: Shape = Record(SETTINGS)
+    for name in path.split("."):
+        while isinstance(shape, (Named, Converted)):
+            shape = shape.inner
+        key = shape.fields.get(name) if isinstance(shape, Record) else None
+        if key is None:
+            return ""
+        shape = key.shape
+    return shape.name if isinstance(shape, Named) and shape.name in ("duration", "rate", "size") else ""
+
+
 FLOW = settings(
     "flow",
     {

@@ -114,7 +114,7 @@ def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
         if twin is not None and _is_one(topology, flow.target, other, twin.target):
             yield Problem(
                 "OPS902",
-                f"flow {flow.id} into this cluster is also one of the topology {shown(other.name)} ({shown(other.file)})",
+                f"flow {flow.id} into this cluster is also in the topology {shown(other.name)} ({shown(other.file)})",
                 labels((flow.declared, "declared here, too")),
                 path=flow.path,
                 ids=(flow.id, other.name),

@@ -65,6 +65,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem, Span
 from topology.model import Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 from topology.rules.mig.moves import Move, moved, moves
@@ -84,7 +85,7 @@ def check(context: Context) -> Iterator[Problem]:
                 told.add(group.data)
                 yield Problem(
                     "MIG803",
-                    f"waves {some([earlier.name, move.name])} both move group `{group.data}`",
+                    f"waves {some([earlier.name, move.name])} both move group `{shown(group.data)}`",
                     labels((group.span, "again"), (span, "first here")),
                     path=f"{move.path}.consumers",
                     ids=(group.data, earlier.name, move.name),
@@ -111,7 +112,7 @@ def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: s
         found = [(waves[index], parts[index]) for index in sorted(parts)]
         yield Problem(
             "MIG803",
-            f"group `{name}` reads topics of the waves {some([move.name for move, _ in found])}",
+            f"group `{shown(name)}` reads topics of the waves {some([move.name for move, _ in found])}",
             labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found)),
             path=f"{found[-1][0].path}.topics",
             ids=(name, *(move.name for move, _ in found)),

@@ -81,7 +81,7 @@ def check(context: Context) -> Iterator[Problem]:
         for producer in move.value.list("producers"):
             found = reads.get(producer.data, [])
             if found and all(each.index != move.index for each, _ in found):
-                reader, group = found[0]
+                reader, group = min(found, key=lambda each: each[0].name)
                 yield Problem(
                     "MIG804",
                     f"`{shown(producer.data)}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",

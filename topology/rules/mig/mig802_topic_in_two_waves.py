@@ -62,27 +62,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moves
+from topology.rules.mig.moves import moves, twice
 
 
 def check(context: Context) -> Iterator[Problem]:
-    first: dict[str, tuple[Move, Span]] = {}
-    for move in moves(context.topology):
-        for topic in move.value.list("topics"):
-            name = topic.data.text
-            earlier, span = first.setdefault(name, (move, topic.span))
-            if earlier.index != move.index:
-                yield Problem(
-                    "MIG802",
-                    f"waves {some([earlier.name, move.name])} both move topic `{name}`",
-                    labels((topic.span, "again"), (span, "first here")),
-                    path=f"{move.path}.topics",
-                    ids=(name, earlier.name, move.name),
-                    help="leave it in the wave that its consumers belong to",
-                )
+    for name, places in twice(moves(context.topology), "topics").items():
+        waves = [move.name for move, _ in places]
+        yield Problem(
+            "MIG802",
+            f"topic `{name}` is moved by the waves {some(waves)}",
+            labels(*((span, f"in wave `{move.name}`") for move, span in places)),
+            path=f"{places[-1][0].path}.topics",
+            ids=(name, *waves),
+            help="leave it in the wave that its consumers belong to",
+        )
 
 
 RULE = Rule("MIG802", "topic-in-two-waves", "error", __doc__, check)

@@ -61,13 +61,14 @@ Source: own
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import Problem
 from topology.model import Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moved, moves
+from topology.rules.mig.moves import Move, moved, moves, twice
 from topology.rules.syc.groups import TOOLS
 from topology.selectors import Selector
 
@@ -75,26 +76,22 @@ from topology.selectors import Selector
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     waves = moves(topology)
-    first: dict[str, tuple[Move, Span]] = {}
-    told: set[str] = set()
-    for move in waves:
-        for group in move.value.list("consumers"):
-            earlier, span = first.setdefault(group.data, (move, group.span))
-            if earlier.index != move.index:
-                told.add(group.data)
-                yield Problem(
-                    "MIG803",
-                    f"waves {some([earlier.name, move.name])} both move group `{group.data}`",
-                    labels((group.span, "again"), (span, "first here")),
-                    path=f"{move.path}.consumers",
-                    ids=(group.data, earlier.name, move.name),
-                    help="put all topics of the group into one wave",
-                )
+    split = twice(waves, "consumers")
+    for group, places in split.items():
+        names = [move.name for move, _ in places]
+        yield Problem(
+            "MIG803",
+            f"group `{shown(group)}` is moved by the waves {some(names)}",
+            labels(*((span, f"in wave `{move.name}`") for move, span in places)),
+            path=f"{places[-1][0].path}.consumers",
+            ids=(group, *names),
+            help="put all topics of the group into one wave",
+        )
     if topology is not None and waves:
-        yield from _seen(context, topology, waves, told)
+        yield from _seen(context, topology, waves, split.keys())
 
 
-def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: set[str]) -> Iterator[Problem]:
+def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: Collection[str]) -> Iterator[Problem]:
     """Groups whose positions at the source lie in topics of several waves."""
     flow = moved(topology)
     cluster = context.inventory.cluster(flow.source) if context.inventory is not None and flow is not None else None
@@ -108,10 +105,10 @@ def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: s
             parts.setdefault(by_topic[topic].index, topic)
         if len(parts) < 2 or name in told or any(tool.matches(name) for tool in tools):
             continue
-        found = [(waves[index], parts[index]) for index in sorted(parts)]
+        found = sorted(((waves[index], topic) for index, topic in parts.items()), key=lambda part: part[0].name)
         yield Problem(
             "MIG803",
-            f"group `{name}` reads topics of the waves {some([move.name for move, _ in found])}",
+            f"group `{shown(name)}` reads topics of the waves {some([move.name for move, _ in found])}",
             labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found)),
             path=f"{found[-1][0].path}.topics",
             ids=(name, *(move.name for move, _ in found)),

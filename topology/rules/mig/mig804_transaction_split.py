@@ -65,6 +65,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Value
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.mig.moves import Move, moves
@@ -80,10 +81,10 @@ def check(context: Context) -> Iterator[Problem]:
         for producer in move.value.list("producers"):
             found = reads.get(producer.data, [])
             if found and all(each.index != move.index for each, _ in found):
-                reader, group = found[0]
+                reader, group = min(found, key=lambda each: each[0].name)
                 yield Problem(
                     "MIG804",
-                    f"`{producer.data}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
+                    f"`{shown(producer.data)}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
                     labels((producer.span, "writes here"), (group.span, "reads here")),
                     path=f"{move.path}.producers",
                     ids=(producer.data, move.name, reader.name),

@@ -56,6 +56,7 @@ from topology.rules.mig.moves import Move, moved, moves
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     flow = moved(topology) if topology is not None else None
+    flows = {each.id: each for each in topology.flows} if topology is not None else {}
     for move in moves(topology):
         rollback = move.wave.rollback
         if (
@@ -66,7 +67,7 @@ def check(context: Context) -> Iterator[Problem]:
         ):
             continue
         named = rollback.reverse
-        back = topology.flow(named) if named is not None else None
+        back = flows.get(named) if named is not None else None
         wrong = _wrong(flow, named, back, move)
         if wrong is not None:
             yield Problem(

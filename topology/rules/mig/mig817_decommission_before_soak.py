@@ -61,7 +61,7 @@ def check(context: Context) -> Iterator[Problem]:
     waves = [move for move in moves(topology) if _until(move)]
     if topology is None or not waves:
         return
-    yield from _taken_down(topology, max(waves, key=lambda move: (_until(move), -move.index)))
+    yield from _taken_down(topology, min(waves, key=lambda move: (-_until(move), move.name)))
     for move in waves:
         yield from _expired(context, topology, move)
 

@@ -59,7 +59,7 @@ def check(context: Context) -> Iterator[Problem]:
         mine = set(move.wave.consumers)
         if len(move.wave.topics) > context.option(MANY):
             said = f"moves {plural(len(move.wave.topics), 'topic')} at once"
-        elif move.index == 0 and len(mine) > 1 and mine == groups:
+        elif not move.wave.after and len(mine) > 1 and mine == groups:
             said = f"moves all {len(mine)} groups at once"
         else:
             continue

@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural, some
 from topology.rules.mig.moves import moved, moves
@@ -66,10 +67,10 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         alive = [name for name in move.wave.consumers if name in there.groups and there.groups[name].members > 0]
         if alive:
-            first = there.groups[alive[0]]
+            first, names = there.groups[alive[0]], [shown(name) for name in alive]
             yield Problem(
                 "MIG819",
-                f"wave `{move.name}` moves {some(alive)} to {flow.target}, where `{first.id}` already has "
+                f"wave `{move.name}` moves {some(names)} to {flow.target}, where `{names[0]}` already has "
                 f"{plural(first.members, 'member')}",
                 labels((move.value.where("consumers"), "not empty at the target")),
                 path=f"{move.path}.consumers",

@@ -52,6 +52,19 @@ def moves(topology: Topology | None) -> tuple[Move, ...]:
     return tuple(Move(index, wave, value) for index, (wave, value) in enumerate(pairs))
 
 
+def twice(waves: tuple[Move, ...], section: str) -> dict[str, list[tuple[Move, Span]]]:
+    """What several waves list in a section, sorted: with the waves, by name, and where each first says it."""
+    found: dict[str, dict[int, Span]] = {}
+    for move in waves:
+        for each in move.value.list(section):
+            found.setdefault(str(each.data), {}).setdefault(move.index, each.span)
+    return {
+        name: sorted(((waves[index], span) for index, span in places.items()), key=lambda place: place[0].name)
+        for name, places in sorted(found.items())
+        if len(places) > 1
+    }
+
+
 def moved(topology: Topology) -> Flow | None:
     """The flow whose applications move; None when there is no such flow (MIG821)."""
     return topology.flow(topology.migration.flow) if topology.migration is not None else None

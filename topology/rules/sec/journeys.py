@@ -12,6 +12,8 @@ from topology.rule import Context
 from topology.selectors import Selector, TopicSelection
 from topology.symbols import Symbol, carried, carried_through
 
+SHOWN = 8  # clusters of a route
+
 
 @dataclass(frozen=True, slots=True)
 class Journey:
@@ -30,7 +32,8 @@ class Journey:
 
     @property
     def route(self) -> str:
-        return " -> ".join((self.birth, *(flow.target for flow in self.flows)))
+        names = [self.birth, *(flow.target for flow in self.flows)]
+        return " -> ".join(names if len(names) <= SHOWN else (*names[: SHOWN - 1], "…", names[-1]))
 
 
 def journeys(context: Context, label: str, ends: Callable[[Journey], bool]) -> Iterator[Journey]:

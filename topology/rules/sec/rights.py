@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from topology.inventory import InventoryAcl, InventoryCluster
@@ -22,61 +23,91 @@ class Right:
     prefixed: bool = False
 
     def __str__(self) -> str:
-        what = f" `{self.name}{'*' if self.prefixed else ''}`" if self.resource == "TOPIC" else " the cluster"
-        return f"{self.operation}{what}"
+        what = f"{self.name}{'*' if self.prefixed else ''}" if self.resource == "TOPIC" else "the cluster"
+        return f"{self.operation} {what}"
+
+
+Needed = tuple[tuple[Right, ...], ...]
+"""All of these are needed; of each, one right of several is enough."""
 
 
 @dataclass(slots=True)
-class _Names:
-    exact: set[str] = field(default_factory=set)
-    prefixes: set[str] = field(default_factory=set)
+class _Holders:
+    """Who is named by the rules of one kind: for an exact name, and for what begins with a prefix."""
+
+    exact: dict[str, set[str]] = field(default_factory=dict)
+    prefixes: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, acl: InventoryAcl) -> None:
-        (self.prefixes if acl.pattern.upper() == "PREFIXED" else self.exact).add(acl.name)
+        table = self.prefixes if acl.pattern.upper() == "PREFIXED" else self.exact
+        table.setdefault(acl.name, set()).add(acl.principal)
 
-    def covers(self, right: Right) -> bool:
+    def of(self, right: Right) -> set[str]:
         if right.resource == "CLUSTER":
-            return bool(self.exact)
-        if "*" in self.exact or any(right.name.startswith(prefix) for prefix in self.prefixes):
-            return True
-        return not right.prefixed and right.name in self.exact
+            return set().union(*self.exact.values())
+        found = set(self.exact.get("*", ()))
+        if not right.prefixed:
+            found |= self.exact.get(right.name, set())
+        for end in range(len(right.name) + 1) if self.prefixes else ():
+            found |= self.prefixes.get(right.name[:end], set())
+        return found
 
 
 class Rights:
-    """The ALLOW and DENY rules of one cluster by principal, resource and operation."""
+    """The ALLOW and DENY rules of one cluster; answers are kept, as many flows ask the same. `principals` are the users
+    that may do anything at all, `open` says that what no ACL mentions is allowed."""
 
     def __init__(self, cluster: InventoryCluster) -> None:
-        self._rules: dict[tuple[str, str, str, str], _Names] = {}
+        self._rules: dict[tuple[str, str, str], _Holders] = {}
+        self._known: dict[Right, frozenset[str]] = {}
         principals = set()
         for acl in cluster.acls or ():
-            permission, resource = acl.permission.upper(), acl.resource.upper()
-            key = (permission, acl.principal, resource, acl.operation.upper())
-            self._rules.setdefault(key, _Names()).add(acl)
+            permission = acl.permission.upper()
+            key = (permission, acl.resource.upper(), acl.operation.upper())
+            self._rules.setdefault(key, _Holders()).add(acl)
             if permission == "ALLOW" and acl.principal.startswith("User:"):
                 principals.add(acl.principal)
-        self.principals = tuple(sorted(principals))
+        self.principals = frozenset(principals)
         self.open = cluster.configs.get("allow.everyone.if.no.acl.found") == "true"
 
-    def may(self, principal: str, right: Right) -> bool:
-        if self._ruled("DENY", principal, right, (right.operation, "ALL")):
-            return False
-        return self._ruled("ALLOW", principal, right, (right.operation, "ALL", *_INCLUDES.get(right.operation, ())))
+    def holders(self, right: Right) -> frozenset[str]:
+        """The users that may do it."""
+        if right not in self._known:
+            denied = self._named("DENY", right, (right.operation, "ALL"))
+            allowed = self._named("ALLOW", right, (right.operation, "ALL", *_INCLUDES.get(right.operation, ())))
+            everyone = self.principals if EVERYONE in allowed else allowed & self.principals
+            self._known[right] = frozenset() if EVERYONE in denied else frozenset(everyone - denied)
+        return self._known[right]
 
-    def missing(self, principal: str, needed: Iterable[Right | tuple[Right, ...]]) -> list[Right]:
-        """What it may not do, of all that is needed; of several rights in a tuple one is enough."""
-        lacking = []
+    def able(self, needed: Needed) -> frozenset[str]:
+        """The users that may do all of it."""
+        able = self.principals
         for each in needed:
-            choice = each if isinstance(each, tuple) else (each,)
-            if not any(self.may(principal, right) for right in choice):
-                lacking.append(choice[0])
-        return lacking
+            if not able:
+                break
+            able &= self._any(each)
+        return able
 
-    def _ruled(self, permission: str, principal: str, right: Right, operations: tuple[str, ...]) -> bool:
-        return any(
-            (names := self._rules.get((permission, who, right.resource, operation))) is not None and names.covers(right)
-            for who in (principal, EVERYONE)
-            for operation in operations
-        )
+    def nearest(self, needed: Needed) -> tuple[str, list[Right]] | None:
+        """The user that lacks least, and what it lacks; None when nobody may do anything."""
+        held = Counter(user for each in needed for user in self._any(each))
+        if not self.principals:
+            return None
+        user = min(self.principals, key=lambda name: (-held[name], name))
+        return user, [each[0] for each in needed if user not in self._any(each)]
+
+    def _any(self, choice: tuple[Right, ...]) -> frozenset[str]:
+        if len(choice) == 1:
+            return self.holders(choice[0])
+        return frozenset().union(*map(self.holders, choice))
+
+    def _named(self, permission: str, right: Right, operations: tuple[str, ...]) -> set[str]:
+        found: set[str] = set()
+        for operation in operations:
+            rules = self._rules.get((permission, right.resource, operation))
+            if rules is not None:
+                found |= rules.of(right)
+        return found
 
 
 def wide(cluster: InventoryCluster) -> Mapping[str, InventoryAcl]:

@@ -36,16 +36,18 @@ READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
-    for alias, cluster in sorted(topology.clusters.items()) if topology is not None else ():
-        security = cluster.security
-        mechanism = security.mechanism or ""
+    clusters = sorted(topology.clusters.items()) if topology is not None else []
+    unsafe = [(alias, each) for alias, each in clusters if each.security.protocol == "SASL_PLAINTEXT"]
+    crossing = _crossing(topology) if topology is not None and unsafe else {}
+    for alias, cluster in unsafe:
+        mechanism = cluster.security.mechanism or ""
         scram = mechanism.startswith("SCRAM")
-        if topology is None or security.protocol != "SASL_PLAINTEXT" or loopback(cluster):
+        if topology is None or loopback(cluster):
             continue
         if not scram and mechanism not in READABLE:
             continue
         declared = topology.root.at("clusters", alias, "security")
-        far = _crossing(topology, alias)
+        far = crossing.get(alias)
         severity: Severity = "warning" if scram and far is None else "error"
         what = "a proof that can be attacked offline" if scram else READABLE[mechanism]
         where = f", and flow {far} crosses regions" if scram and far is not None else ""
@@ -63,10 +65,14 @@ def check(context: Context) -> Iterator[Problem]:
         )
 
 
-def _crossing(topology: Topology, alias: str) -> str | None:
-    """The first flow of the cluster whose two ends have no region in common."""
-    mine = (flow for flow in topology.flows if alias in (flow.source, flow.target))
-    return next((flow.id for flow in mine if apart(topology, flow.source, flow.target)), None)
+def _crossing(topology: Topology) -> dict[str, str]:
+    """Of each cluster the first flow whose two ends have no region in common."""
+    found: dict[str, str] = {}
+    for flow in topology.flows:
+        if apart(topology, flow.source, flow.target):
+            found.setdefault(flow.source, flow.id)
+            found.setdefault(flow.target, flow.id)
+    return found
 
 
 RULE = Rule("SEC602", "sasl-over-plaintext", "error", __doc__, check, ignorable=False)

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 from topology.rules.sec.places import apart, loopback, name_spaces, regions
@@ -83,7 +84,7 @@ def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> P
 def _apart(topology: Topology, flow: Flow) -> str | None:
     """Why the two ends are not at one site, in words; None when they are, or nobody knows."""
     if apart(topology, flow.source, flow.target):
-        one, two = (", ".join(sorted(regions(topology, alias))) for alias in (flow.source, flow.target))
+        one, two = (shown(", ".join(sorted(regions(topology, alias)))) for alias in (flow.source, flow.target))
         return f"{flow.source} is in {one}, {flow.target} in {two}"
     source, target = topology.clusters.get(flow.source), topology.clusters.get(flow.target)
     if source is None or target is None:

@@ -38,26 +38,28 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.inventory import InventoryAcl, InventoryCluster
-from topology.model import Topology
+from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.sec.rights import Rights, wide
-from topology.rules.sec.worker import Needed, at_source, at_target
+from topology.rules.sec.rights import Needed, Rights, wide
+from topology.rules.sec.worker import at_source, at_target
 
 
 def check(context: Context) -> Iterator[Problem]:
     topology, inventory = context.topology, context.inventory
     if topology is None or inventory is None:
         return
-    for alias in sorted(topology.clusters):
+    flows: dict[str, list[Flow]] = {}
+    for flow in topology.flows:
+        for alias in {flow.source, flow.target}:
+            flows.setdefault(alias, []).append(flow)
+    for alias in sorted(flows):
         cluster = inventory.cluster(alias)
-        needed = _needed(context, topology, alias, cluster) if cluster is not None and cluster.acls else ()
-        principals = wide(cluster) if cluster is not None and needed else {}
-        if cluster is None or not principals:
+        principals = wide(cluster) if cluster is not None else {}
+        needed = _needed(context, alias, cluster, flows[alias]) if cluster is not None and principals else ()
+        if cluster is None or not needed:
             continue
-        rights = Rights(cluster)
-        narrow = (each for each in rights.principals if each not in principals)
-        if any(not rights.missing(each, needed) for each in narrow):
+        if Rights(cluster).able(needed) - principals.keys():
             continue
         first = next(iter(principals.values()))
         declared = topology.root.at("clusters", alias)
@@ -74,13 +76,9 @@ def check(context: Context) -> Iterator[Problem]:
         )
 
 
-def _needed(context: Context, topology: Topology, alias: str, cluster: InventoryCluster | None) -> Needed:
-    reads = [right for flow in topology.flows if flow.source == alias for right in at_source(context, flow)]
-    writes = (
-        [right for flow in topology.flows if flow.target == alias for right in at_target(context, flow, cluster)]
-        if cluster is not None
-        else []
-    )
+def _needed(context: Context, alias: str, cluster: InventoryCluster, flows: list[Flow]) -> Needed:
+    reads = [right for flow in flows if flow.source == alias for right in at_source(context, flow)]
+    writes = [right for flow in flows if flow.target == alias for right in at_target(context, flow, cluster)]
     return tuple(dict.fromkeys((*reads, *writes)))
 
 

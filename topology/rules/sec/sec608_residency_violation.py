@@ -38,6 +38,7 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Topology
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.sec.journeys import Journey, journeys
@@ -58,21 +59,21 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _problem(topology: Topology, journey: Journey) -> Problem:
-    last = journey.flows[-1]
+    last, here = journey.flows[-1], shown(journey.label)
     there = topology.root.at("clusters", journey.target, "residency")
     over = f" (by way of {journey.route})" if len(journey.flows) > 1 else ""
     return Problem(
         "SEC608",
-        f"flow {last.id} carries `{journey.symbol.label}`, which must stay in {journey.label}, to {journey.target} in "
-        f"{_residency(topology, journey.target)}{over}",
+        f"flow {last.id} carries `{journey.symbol.label}`, which must stay in {here}, to {journey.target} in "
+        f"{shown(_residency(topology, journey.target) or '')}{over}",
         labels(
             (last.declared, "carries it there"),
-            (journey.span, f"must stay in {journey.label}"),
+            (journey.span, f"must stay in {here}"),
             (there.span if there is not None else None, "another place"),
         ),
         path=f"{last.path}.topics",
         ids=(last.id, journey.birth, journey.symbol.label),
-        help=f"exclude these topics from flow {journey.flows[0].id}, or copy them to a cluster in {journey.label}",
+        help=f"exclude these topics from flow {journey.flows[0].id}, or copy them to a cluster in {here}",
         confidence="certain" if journey.symbol.certain else "possible",
     )
 

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.sec.journeys import Journey, journeys
@@ -64,9 +65,11 @@ def check(context: Context) -> Iterator[Problem]:
         over = f" (by way of {journey.route})" if len(journey.flows) > 1 else ""
         yield Problem(
             "SEC609",
-            f"flow {last.id} carries `{journey.symbol.label}` ({journey.label}) to {journey.target}, which belongs to "
-            f"{owner.data}{over}",
-            labels((last.declared, "carries it there"), (journey.span, journey.label), (owner.span, "another owner")),
+            f"flow {last.id} carries `{journey.symbol.label}` ({shown(journey.label)}) to {journey.target}, which "
+            f"belongs to {shown(owner.data)}{over}",
+            labels(
+                (last.declared, "carries it there"), (journey.span, shown(journey.label)), (owner.span, "another owner")
+            ),
             path=f"{last.path}.topics",
             ids=(last.id, journey.birth, journey.symbol.label),
             help="write a topic without the protected fields and copy that one, or say in a comment who agreed to it",

@@ -47,8 +47,8 @@ from topology.inventory import Inventory
 from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.sec.rights import Rights
-from topology.rules.sec.worker import Needed, at_source, at_target
+from topology.rules.sec.rights import Needed, Rights
+from topology.rules.sec.worker import at_source, at_target
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -73,19 +73,20 @@ def _rights(inventory: Inventory) -> dict[str, Rights]:
 
 
 def _lacking(flow: Flow, alias: str, rights: Rights, needed: Needed) -> Iterator[Problem]:
-    lacks = [(rights.missing(principal, needed), principal) for principal in rights.principals]
-    if not needed or any(not missing for missing, _ in lacks):
+    if not needed or rights.able(needed):
         return
-    missing, nearest = min(lacks, key=lambda each: (len(each[0]), each[1]), default=([], ""))
-    first = [str(right).replace("`", "") for right in missing]
-    notes = (f"{nearest} comes nearest; it lacks {some(first)}",) if missing else ("no user has any right there",)
+    nearest = rights.nearest(needed)
+    note = "no user has any right there"
+    if nearest is not None:
+        user, missing = nearest
+        note = f"{user} comes nearest; it lacks {some([str(right) for right in missing])}"
     yield Problem(
         "SEC611",
         f"no user has the rights at {alias} that the workers of flow {flow.id} need",
         labels((flow.declared, f"works at {alias}")),
         path=flow.path,
         ids=(flow.id, alias),
-        notes=notes,
+        notes=(note,),
         help="grant what is missing to the workers' user; when that is a super user, say so in a comment that silences "
         "this rule",
         confidence="likely",

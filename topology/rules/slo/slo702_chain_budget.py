@@ -30,10 +30,11 @@ from collections.abc import Iterator
 from topology.finding import Problem, Span
 from topology.quantities import duration_text
 from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rules.mention import labels, plural
 from topology.rules.slo.paths import Path, budget, worst
 
 KINDS = ("p99", "max")
+SHOWN = 6  # hops of a way
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -59,8 +60,11 @@ def _problem(kind: str, span: Span, path: Path) -> Problem:
     last = path.flows[-1]
     promised = duration_text(last.settings.get("slo", "end_to_end", kind))
     total = duration_text(path.total)
-    hops = " + ".join(f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows)
-    budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows)
+    parts = [f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows[:SHOWN]]
+    rest = path.flows[SHOWN:]
+    if rest:
+        parts.append(f"{plural(len(rest), 'more hop')} {duration_text(sum(budget(flow, kind) for flow in rest))}")
+    budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows[:SHOWN])
     return Problem(
         "SLO702",
         f"the hops from {path.clusters[0]} to {path.clusters[-1]} may be {total} late ({kind}), but `end_to_end` "
@@ -68,7 +72,7 @@ def _problem(kind: str, span: Span, path: Path) -> Problem:
         labels((span, f"promises {promised}"), *budgets),
         path=f"{last.path}.slo.end_to_end.{kind}",
         ids=tuple(flow.id for flow in path.flows),
-        notes=(f"{hops} = {total}",),
+        notes=(f"{' + '.join(parts)} = {total}",),
         help=f"give the hops at most {promised} together, or promise {total}",
     )
 

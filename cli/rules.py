@@ -21,7 +21,9 @@ def rules(form: str) -> None:
                 "name": rule.name,
                 "severity": rule.severity,
                 "needs": rule.needs,
+                "profile": rule.profile,
                 "ignorable": rule.ignorable,
+                "options": {option.name: option.doc for option in rule.options},
                 "title": manual_of(rule).title,
             }
             for rule in RULES
@@ -30,4 +32,12 @@ def rules(form: str) -> None:
         return
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
-        click.echo(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<7}  {manual_of(rule).title}")
+        needs = {"static": "file", "inventory": "inventory", "live": "live"}[rule.needs]
+        title = manual_of(rule).title
+        click.echo(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<7}  {needs:<9}  {rule.profile:<7}  {title}")
+    click.echo(
+        f"\n{len(RULES)} rules. Needs: file (always asked), inventory (`lint --inventory`, `topology scan` writes one), "
+        "live (`topology plan`).\nProfile: regular always has its severity; strict informs until `--profile strict`; "
+        "audit is asked with `--profile audit`.",
+        err=True,
+    )

@@ -50,7 +50,7 @@ def _candidates(by_symbol: Mapping[Symbol, list[Flow]]) -> Iterator[tuple[Symbol
     for symbol, flows in by_symbol.items():
         if len(flows) > 1:
             yield symbol, symbol
-        for prefix in symbol.prefixes:
+        for prefix in sorted(symbol.prefixes):  # always the same questions in the same order
             by_prefix.setdefault(prefix, []).append(symbol)
     lengths = sorted({len(prefix) for prefix in by_prefix})
     told: set[tuple[int, int]] = set()

@@ -75,7 +75,7 @@ class Finding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.span, self.rule, self.message)
+        return (self.span, self.rule, self.message, self.ids, self.notes)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -69,6 +69,14 @@ class Route:
         return Route((*nodes, nodes[0]), (*self.flows[start:], *self.flows[:start]))
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A route on which a name comes back longer. certain: one name was followed until it was too long for Kafka."""
+
+    route: Route
+    certain: bool
+
+
 @dataclass(slots=True)
 class TopicGraph:
     """What was found.
@@ -84,7 +92,7 @@ class TopicGraph:
     nodes: dict[Node, None] = field(default_factory=dict)
     cycles: list[Route] = field(default_factory=list)
     returns: list[Route] = field(default_factory=list)
-    growth: list[Route] = field(default_factory=list)
+    growth: list[Growth] = field(default_factory=list)
     twice: list[tuple[Route, Route]] = field(default_factory=list)
     stopped: list[tuple[Route, Flow]] = field(default_factory=list)
     writers: dict[str, dict[tuple[str, Symbol], Flow]] = field(default_factory=dict)
@@ -164,7 +172,7 @@ def build(topology: Topology) -> TopicGraph:
     follow_records(graph, lanes, begun, loops_of(topology))
     graph.cycles.sort(key=lambda route: route.key)
     graph.returns.sort(key=lambda route: route.key)
-    graph.growth.sort(key=lambda route: route.key)
+    graph.growth.sort(key=lambda growth: growth.route.key)
     graph.twice.sort(key=lambda pair: (pair[0].key, pair[1].key))
     graph.stopped.sort(key=lambda pair: (pair[0].key, pair[1].id))
     return graph

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from topology.graph import MAX_HOPS, MAX_NODES, Lanes, Node, Route, TopicGraph
+from topology.graph import MAX_HOPS, MAX_NODES, Growth, Lanes, Node, Route, TopicGraph
 from topology.model import Flow
+from topology.overlap import shares
 from topology.symbols import MAX_NAME, Symbol, carried
+
+ROUNDS = 6
 
 
 def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None:
@@ -22,7 +25,7 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
         if node not in graph.nodes:
             graph.nodes[node] = None
             todo.append(Route((node,)))
-    growing: set[frozenset[str]] = set()
+    growing: dict[frozenset[str], bool] = {}
     while todo:
         route = todo.popleft()
         for symbol, flows in lanes.out_of(route.end):
@@ -36,9 +39,11 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
                 loop = _loop(route, flow)
                 if loop:
                     ids = frozenset(each.id for each in loop)
-                    if ids in growing or _endless(symbol, loop):
-                        growing.add(ids)
-                        graph.growth.append(route.then(flow, symbol))
+                    known = growing.get(ids)
+                    shown = _endless(symbol, loop) if known is None else known
+                    if shown is not None:
+                        growing[ids] = shown
+                        graph.growth.append(Growth(route.then(flow, symbol), shown))
                         continue
                 following = route.then(flow, symbol)
                 if len(following.flows) >= MAX_HOPS or len(graph.nodes) > MAX_NODES:
@@ -56,12 +61,33 @@ def _loop(route: Route, flow: Flow) -> tuple[Flow, ...]:
     return ()
 
 
-def _endless(symbol: Symbol, loop: tuple[Flow, ...]) -> bool:
-    """Whether a name can go round until it is too long for Kafka."""
+def _endless(symbol: Symbol, loop: tuple[Flow, ...]) -> bool | None:
+    """Whether a name can go round until it is too long for Kafka. True: one name was found that does, which costs next
+    to nothing. None: no name is left after some rounds. False: names are left after ROUNDS, but none was found that
+    goes on; that counts as growth, too: better a doubt that is told than a growth that is not."""
     here = [symbol]
-    while here:
-        for flow in loop:
-            here = [after for before in here for after in carried(flow.plan, before)][:2]
-        if any(each.shortest > MAX_NAME for each in here):
+    for _ in range(ROUNDS):
+        if any(_goes_on(each, loop) for each in here):
             return True
+        here = _round(here, loop)
+        if not here:
+            return None
     return False
+
+
+def _goes_on(symbol: Symbol, loop: tuple[Flow, ...]) -> bool:
+    name = symbol.birth if symbol.birth is not None else shares(symbol.constraints).name
+    if name is None:
+        return False
+    here = [symbol if symbol.now is not None else Symbol(name, name, f"{symbol.before}{name}{symbol.after}")]
+    while here and here[0].shortest <= MAX_NAME:
+        before, here = here[0], _round(here, loop)
+        if here and not here[0].grew_from(before):
+            return False
+    return bool(here)
+
+
+def _round(here: list[Symbol], loop: tuple[Flow, ...]) -> list[Symbol]:
+    for flow in loop:
+        here = [after for before in here for after in carried(flow.plan, before)][:2]
+    return here

@@ -10,7 +10,9 @@ from topology.picture.edge import Edge
 def draw(topology: Topology, form: str, level: str) -> str:
     """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
     graph = build(topology)
-    loops = {flow.id for route in (*graph.cycles, *graph.growth) for flow in route.loop().flows}
+    loops = {
+        flow.id for route in (*graph.cycles, *(each.route for each in graph.growth)) for flow in route.loop().flows
+    }
     paused = {flow.id for flow in topology.flows if flow.plan.state == "paused"}
     edges = []
     if level == "topics":

@@ -39,25 +39,24 @@ from topology.rule import Context, Rule
 
 
 def check(context: Context) -> Iterator[Problem]:
-    seen: set[frozenset[str]] = set()
-    for route in context.graph.growth if context.graph else ():
-        loop = route.loop()
-        flows = frozenset(loop.ids)
-        if flows in seen:
+    """One witness, the shortest, for flows that grow names together."""
+    told: set[str] = set()
+    for growth in context.graph.growth if context.graph else ():
+        loop = growth.route.loop()
+        flows = set(loop.ids)
+        if flows & told:
             continue
-        seen.add(flows)
-        labels = sorted(
-            {Label(flow.declared, f"{flow.id} renames with `{flow.plan.naming.policy}`") for flow in loop.flows}
-        )
+        told |= flows
+        labels = {Label(flow.declared, f"{flow.id} renames with `{flow.plan.naming.policy}`") for flow in loop.flows}
         yield Problem(
             "GRF203",
             "names grow for ever: a renamed topic comes back and is selected again",
-            tuple(labels),
+            tuple(sorted(labels)),
             path=loop.flows[0].path,
             ids=tuple(sorted(flows)),
             notes=(f"growth: {loop} -> …",),
             help="select the originals only: a narrower pattern, or `exclude` the renamed names",
-            confidence="certain" if route.end[1].certain else "possible",
+            confidence="certain" if growth.certain else "possible",
         )
 
 

@@ -75,7 +75,8 @@ class Finding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.span, self.rule, self.message)
+        span = self.span
+        return (span.file, span.line, span.column, span.end_line, span.end_column, self.rule, self.message)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from topology.graph import TopicGraph
 from topology.model import Flow
 from topology.symbols import Symbol
 
@@ -20,15 +21,30 @@ class Collision:
     second: Flow
 
 
-def collisions(writers: Mapping[str, Mapping[tuple[str, Symbol], Flow]]) -> Iterator[Collision]:
+MAX_PAIRS = 200_000
+MAX_PAIRS_PER_NAME = 20
+
+
+def collisions(graph: TopicGraph) -> Iterator[Collision]:
     """For each pair of flows the shortest shared name, clusters and flows in order. Of many flows that write the very
-    same topics only pairs with the first of them are told. Pairs that both allow a merge are left out."""
-    for cluster, written in sorted(writers.items()):
+    same topics only pairs with the first of them are told. Pairs that both allow a merge are left out.
+
+    A graph with more pairs of names than can be looked at is no longer `complete`; one that was not complete before
+    gets fewer looks."""
+    left = MAX_PAIRS + MAX_PAIRS_PER_NAME * sum(map(len, graph.writers.values()))
+    left = left if graph.complete else left // 10
+    for cluster, written in sorted(graph.writers.items()):
+        if len({flow for flow, _ in written}) < 2:
+            continue
         by_symbol: dict[Symbol, list[Flow]] = {}
         for (_, symbol), flow in written.items():
             by_symbol.setdefault(symbol, []).append(flow)
         found: dict[tuple[str, str], Collision] = {}
         for one, two in _candidates(by_symbol):
+            left -= 1
+            if left < 0:
+                graph.complete = False
+                break
             if one is two:
                 pairs = _within(by_symbol[one])
             elif all(flow.merge_allowed for flow in (*by_symbol[one], *by_symbol[two])) or not one.collides(two):

@@ -8,7 +8,7 @@ where another one was is reported and not followed (unless it is allowed), so th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from topology.graph import MAX_HOPS, Lanes, Node, Route, TopicGraph
@@ -16,6 +16,7 @@ from topology.model import Flow
 from topology.symbols import MAX_NAME, Symbol
 
 MAX_STEPS = 3_000_000
+MAX_PASSED = 500_000  # flows passed by all routes together, which are kept
 MAX_TOLD = 2_000
 MAX_TOLD_OF_ONE = 50
 
@@ -34,10 +35,12 @@ class Copy:
 
 def follow_records(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node], loops: frozenset[str]) -> None:
     """Fill cycles, returns, twice, stopped and deliveries."""
-    steps = 0
+    steps = passed = 0
     for birth in begun:
-        steps += _Birth(graph, lanes, birth, loops).follow(MAX_STEPS - steps)
-        if steps >= MAX_STEPS:
+        one = _Birth(graph, lanes, birth, loops)
+        steps += one.follow(MAX_STEPS - steps, MAX_PASSED - passed)
+        passed += one.passed
+        if steps >= MAX_STEPS or passed >= (MAX_PASSED if graph.complete else MAX_PASSED // 10):
             graph.complete = False
             return
 
@@ -49,14 +52,17 @@ class _Birth:
         self.loops = loops
         self.birth = birth
         self.todo = deque([Copy(Route((birth,)), (frozenset({birth[0]}),))])
-        self.arrived: dict[str, list[Route]] = {birth[0]: [Route((birth,))]}
+        self.arrived: dict[str, list[Route]] = {}
+        self._by_name: dict[tuple[str, ...], list[tuple[int, Route]]] = {}
+        self._arrive(Route((birth,)))
         self.told = 0
+        self.passed = 0
 
-    def follow(self, budget: int) -> int:
-        """The steps taken, at most about `budget`."""
+    def follow(self, budget: int, passing: int) -> int:
+        """The steps taken, at most about `budget`; the routes pass about `passing` flows at most."""
         steps = 0
         stopped: list[tuple[Route, Flow]] = []
-        while self.todo and steps < budget and self.told < MAX_TOLD_OF_ONE:
+        while self.todo and steps < budget and self.passed < passing and self.told < MAX_TOLD_OF_ONE:
             copy = self.todo.popleft()
             for symbol, flows in self.lanes.out_of(copy.route.end):
                 steps += len(flows)
@@ -74,18 +80,16 @@ class _Birth:
     def _step(self, copy: Copy, flow: Flow, symbol: Symbol) -> None:
         route, graph = copy.route, self.graph
         following = route.then(flow, symbol)
-        earlier = [
-            index
-            for index, (cluster, older) in enumerate(route.nodes)
-            if cluster == flow.target and flow.target in self.loops and symbol.meets(older)
-        ]
+        looping = flow.target in self.loops  # elsewhere nothing comes back, so nobody has to remember it
+        visits = [index for index, node in enumerate(route.nodes) if node[0] == flow.target] if looping else []
+        earlier = [index for index in visits if symbol.meets(route.nodes[index][1])]
         guarded = flow.plan.guard == "producer_id"
         if guarded and flow.target in copy.memory:
             if earlier:
                 graph.returns.append(following)
             return
-        memory = copy.memory | {flow.target} if guarded else frozenset({flow.source, flow.target})
-        grew = any(cluster == flow.target and symbol.grew_from(older) for cluster, older in route.nodes)
+        memory = (copy.memory | {flow.target} if looping else copy.memory) if guarded else self._ends(flow)
+        grew = any(symbol.grew_from(route.nodes[index][1]) for index in visits)
         if grew and (graph.growth or symbol.shortest > MAX_NAME):
             return  # told by `follow_names`, or no topic can have that name
         if any(index > 0 and copy.memories[index] == memory for index in earlier):
@@ -95,14 +99,33 @@ class _Birth:
         if len(following.flows) >= MAX_HOPS:
             graph.complete = False
             return
-        twin = next((one for one in self.arrived.get(flow.target, ()) if one.end[1].meets(symbol)), None)
+        twin = self._twin(flow.target, symbol)
         if twin is not None:
             self._twice(twin, following)
             if not earlier and not flow.duplicates_allowed:
                 return
         else:
-            self.arrived.setdefault(flow.target, []).append(following)
+            self._arrive(following)
+        self.passed += len(following.flows)
+        if route.flows:
+            graph.consecutive[route.flows[-1].id, flow.id] = (route.flows[-1], flow)
         self.todo.append(Copy(following, (*copy.memories, memory)))
+
+    def _arrive(self, route: Route) -> None:
+        cluster, symbol = route.end
+        found = self.arrived.setdefault(cluster, [])
+        found.append(route)
+        for key in _keys(cluster, symbol):
+            self._by_name.setdefault(key, []).append((len(found), route))
+
+    def _twin(self, cluster: str, symbol: Symbol) -> Route | None:
+        """The first that arrived there with a name in common."""
+        found = {number: route for key in _keys(cluster, symbol) for number, route in self._by_name.get(key, ())}
+        return next((found[number] for number in sorted(found) if found[number].end[1].meets(symbol)), None)
+
+    def _ends(self, flow: Flow) -> frozenset[str]:
+        """What a guard knows of a record that an unguarded flow wrote."""
+        return self.loops & {flow.source, flow.target}
 
     def _twice(self, twin: Route, following: Route) -> None:
         """Both ways must allow it; the birth itself is a way that allows nothing."""
@@ -110,3 +133,15 @@ class _Birth:
         if not allowed and len(self.graph.twice) < MAX_TOLD:
             self.graph.twice.append((twin, following))
             self.told += 1
+
+
+def _keys(cluster: str, symbol: Symbol) -> Iterator[tuple[str, ...]]:
+    """Two symbols of one birth that meet have one of these in common: what stands before and after the name at birth."""
+    if symbol.birth is None or symbol.now is None:
+        yield cluster, symbol.before, symbol.after
+        return
+    yield cluster, symbol.now
+    place = symbol.now.find(symbol.birth)
+    while place >= 0:
+        yield cluster, symbol.now[:place], symbol.now[place + len(symbol.birth) :]
+        place = symbol.now.find(symbol.birth, place + 1)

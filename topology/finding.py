@@ -75,7 +75,9 @@ class Finding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.span, self.rule, self.message, self.ids, self.notes)
+        span = self.span
+        place = (span.file, span.line, span.column, span.end_line, span.end_column)
+        return (*place, self.rule, self.message, self.ids, self.notes)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -7,7 +7,8 @@ target, and `forward: local` skips what another flow brought (`delivery.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 Node = tuple[str, Symbol]
 MAX_HOPS = 64
-MAX_NODES = 400_000
+# What is followed before the search gives up and nothing is proven: see `names` and `delivery`.
+MAX_NODES = 50_000
+MAX_NODES_PER_FLOW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,9 @@ class TopicGraph:
     cycles: records return under their name for ever. returns: they would, but for the guard. growth: names come back
     longer. twice: pairs of routes that deliver one record at one name. stopped: routes that end before a flow which
     selects the topic but takes only local records, with that flow. writers: for each cluster, what each flow writes
-    there. deliveries: for each birth, the routes that arrive (the birth itself is not among them). complete is False
-    when a bound stopped the search: then nothing is proven.
+    there. deliveries: for each birth, the routes that arrive (the birth itself is not among them). ways: from which
+    cluster to which some flow leads. consecutive: pairs of flows that a record can pass one after the other, by ids.
+    complete is False when a bound stopped the search: then nothing is proven.
     """
 
     edges: dict[tuple[Node, Node, str], Flow] = field(default_factory=dict)
@@ -97,6 +101,8 @@ class TopicGraph:
     stopped: list[tuple[Route, Flow]] = field(default_factory=list)
     writers: dict[str, dict[tuple[str, Symbol], Flow]] = field(default_factory=dict)
     deliveries: dict[Node, list[Route]] = field(default_factory=dict)
+    ways: frozenset[tuple[str, str]] = frozenset()
+    consecutive: dict[tuple[str, str], tuple[Flow, Flow]] = field(default_factory=dict)
     complete: bool = True
 
     def digraph(self) -> networkx.MultiDiGraph[Any]:
@@ -125,12 +131,13 @@ class Lanes:
     is decided once for all of its flows."""
 
     def __init__(self, topology: Topology) -> None:
+        self.flows = len(topology.flows)
         lanes: dict[str, dict[Any, list[Flow]]] = {}
         for flow in topology.flows:
             if flow.source != flow.target:
                 lanes.setdefault(flow.source, {}).setdefault((flow.plan.topics, flow.plan.naming), []).append(flow)
-        self._lanes: Mapping[str, tuple[tuple[tuple[str, ...], tuple[Flow, ...]], ...]] = {
-            cluster: tuple((topics.prefixes, tuple(flows)) for (topics, _), flows in found.items())
+        self._lanes: Mapping[str, _Leaving] = {
+            cluster: _Leaving([(topics.prefixes, tuple(flows)) for (topics, _), flows in found.items()])
             for cluster, found in lanes.items()
         }
         self._carried: dict[tuple[str, Symbol], tuple[tuple[Symbol, tuple[Flow, ...]], ...]] = {}
@@ -139,7 +146,7 @@ class Lanes:
         """What flows can take at their sources, each once."""
         found: dict[Node, None] = {}
         for cluster, lanes in self._lanes.items():
-            for _, flows in lanes:
+            for flows in lanes.all:
                 for symbol in births(flows[0].plan):
                     found[cluster, symbol] = None
         return iter(found)
@@ -149,16 +156,41 @@ class Lanes:
         known = self._carried.get(node)
         if known is None:
             cluster, symbol = node
-            lanes = self._lanes.get(cluster, ())
-            mine = symbol.prefixes if lanes else frozenset()
+            lanes = self._lanes.get(cluster)
             known = tuple(
                 (arriving, flows)
-                for prefixes, flows in lanes
-                if any(one.startswith(two) or two.startswith(one) for one in prefixes for two in mine)
+                for flows in (lanes.touching(symbol) if lanes is not None else ())
                 for arriving in carried(flows[0].plan, symbol)
             )
             self._carried[node] = known
         return known
+
+
+class _Leaving:
+    """The lanes of one cluster, found by how names begin."""
+
+    def __init__(self, lanes: list[tuple[tuple[str, ...], tuple[Flow, ...]]]) -> None:
+        self.all = [flows for _, flows in lanes]
+        self._by_prefix: dict[str, list[int]] = {}
+        for number, (prefixes, _) in enumerate(lanes):
+            for prefix in prefixes:
+                self._by_prefix.setdefault(prefix, []).append(number)
+        self._sorted = sorted(self._by_prefix)
+        self._lengths = sorted({len(prefix) for prefix in self._sorted})
+
+    def touching(self, symbol: Symbol) -> list[tuple[Flow, ...]]:
+        """Those with a selector whose names can begin like the symbol's, in order."""
+        found: set[int] = set()
+        for prefix in symbol.prefixes:
+            for length in self._lengths:
+                if length >= len(prefix):
+                    break
+                found.update(self._by_prefix.get(prefix[:length], ()))
+            for place in range(bisect_left(self._sorted, prefix), len(self._sorted)):
+                if not self._sorted[place].startswith(prefix):
+                    break
+                found.update(self._by_prefix[self._sorted[place]])
+        return [self.all[number] for number in sorted(found)]
 
 
 def build(topology: Topology) -> TopicGraph:
@@ -166,7 +198,7 @@ def build(topology: Topology) -> TopicGraph:
     from topology.delivery import follow_records
     from topology.names import follow_names
 
-    graph, lanes = TopicGraph(), Lanes(topology)
+    graph, lanes = TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.flows)), Lanes(topology)
     begun = list(lanes.births())
     follow_names(graph, lanes, begun)
     follow_records(graph, lanes, begun, loops_of(topology))
@@ -179,24 +211,25 @@ def build(topology: Topology) -> TopicGraph:
 
 
 def loops_of(topology: Topology) -> frozenset[str]:
-    """Clusters on some loop of flows: only there can a record come back (strongly connected components)."""
-    leaving: dict[str, set[str]] = {}
+    """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to, or
+    from, is taken away until nothing more can be."""
+    ways = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
+    forward = _left(ways)
+    return _left({(target, source) for source, target in ways if source in forward and target in forward})
+
+
+def _left(ways: Collection[tuple[str, str]]) -> frozenset[str]:
+    """What stays when everything that nothing leads to is taken away, again and again."""
+    leaving: dict[str, list[str]] = {}
     waiting: dict[str, int] = {}
-    for flow in topology.flows:
-        if flow.source != flow.target and flow.target not in leaving.setdefault(flow.source, set()):
-            leaving[flow.source].add(flow.target)
-            waiting.setdefault(flow.source, 0)
-            waiting[flow.target] = waiting.get(flow.target, 0) + 1
+    for source, target in ways:
+        leaving.setdefault(source, []).append(target)
+        waiting.setdefault(source, 0)
+        waiting[target] = waiting.get(target, 0) + 1
     ready = [alias for alias, count in waiting.items() if count == 0]
     for alias in ready:
         for target in leaving.get(alias, ()):
             waiting[target] -= 1
             if waiting[target] == 0:
                 ready.append(target)
-    if len(ready) == len(waiting):
-        return frozenset()  # acyclic: networkx stays unloaded, which halves the time of a small lint
-    import networkx
-
-    graph: networkx.DiGraph[str] = networkx.DiGraph()
-    graph.add_edges_from(sorted((source, target) for source, targets in leaving.items() for target in targets))
-    return frozenset(alias for part in networkx.strongly_connected_components(graph) if len(part) > 1 for alias in part)
+    return frozenset(waiting).difference(ready)

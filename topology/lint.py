@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,10 @@ def lint_loaded(
         file=loaded.file,
         sources=loaded.sources,
         findings=told,
-        suppressed=tuple(sorted(set(silenced), key=lambda finding: finding.order)),
+        suppressed=tuple(_in_order(silenced)),
         proofs=graph.proofs() if graph is not None else {},
         skipped=tuple(rule for rule in RULES if rule.code not in codes),
-        known=tuple(sorted(set(known), key=lambda finding: finding.order)),
+        known=tuple(_in_order(known)),
         profile=configuration.profile,
         untold=untold,
     )
@@ -108,7 +109,7 @@ def lint_loaded(
 def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severity, int]]:
     """In order, each once; of a rule that finds more than MAX_TOLD the last one says how many more there are, and has
     their worst severity."""
-    ordered = sorted(set(findings), key=lambda finding: finding.order)
+    ordered = _in_order(findings)
     counts = Counter(finding.rule for finding in ordered)
     if all(count <= MAX_TOLD for count in counts.values()):
         return tuple(ordered), {}
@@ -131,7 +132,16 @@ def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severit
         )
         untold[last.severity] -= 1
         told.append(last)
-    return tuple(sorted(told, key=lambda finding: finding.order)), dict(untold)
+    return tuple(_in_order(told)), dict(untold)
+
+
+def _in_order(findings: list[Finding]) -> list[Finding]:
+    """As they stand in the file, each once."""
+    kept: list[Finding] = []
+    for _, same in groupby(sorted(findings, key=lambda finding: finding.order), key=lambda finding: finding.order):
+        several = list(same)
+        kept += several if len(several) == 1 else dict.fromkeys(several)
+    return kept
 
 
 def finding_of(rule: Rule, problem: Problem) -> Finding:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from topology.graph import MAX_HOPS, MAX_NODES, Growth, Lanes, Node, Route, TopicGraph
+from topology.graph import MAX_HOPS, MAX_NODES, MAX_NODES_PER_FLOW, Growth, Lanes, Node, Route, TopicGraph
 from topology.model import Flow
 from topology.overlap import shares
 from topology.symbols import MAX_NAME, Symbol, carried
@@ -26,7 +26,11 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
             graph.nodes[node] = None
             todo.append(Route((node,)))
     growing: dict[frozenset[str], bool] = {}
+    bound = MAX_NODES + MAX_NODES_PER_FLOW * lanes.flows
     while todo:
+        if len(graph.nodes) > (bound if graph.complete and not graph.growth else bound // 10):
+            graph.complete = False  # where names grow for ever, the rest of them says nothing new
+            return
         route = todo.popleft()
         for symbol, flows in lanes.out_of(route.end):
             for flow in flows:
@@ -46,7 +50,7 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
                         graph.growth.append(Growth(route.then(flow, symbol), shown))
                         continue
                 following = route.then(flow, symbol)
-                if len(following.flows) >= MAX_HOPS or len(graph.nodes) > MAX_NODES:
+                if len(following.flows) >= MAX_HOPS:
                     graph.complete = False
                 else:
                     todo.append(following)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from topology.naming import Naming
-from topology.overlap import Constraint, fixed, holds, shares
+from topology.overlap import Constraint, fixed, holds, seen_through, shares
 from topology.plan import PlanFlow, Selector, TopicSelection
 from topology.selectors import Selectors, in_order
 
@@ -126,7 +126,9 @@ def carried(flow: PlanFlow, symbol: Symbol) -> Iterator[Symbol]:
         if inner is not None and flow.selects(name) and holds(symbol.constraints, inner):
             yield Symbol(inner, birth=inner, now=flow.target_topic(name))
     if bearer.patterns is not None:
-        constraints = symbol.constraints | {(symbol.before, symbol.after, bearer.patterns)}
+        constraint = (symbol.before, symbol.after, bearer.patterns)
+        seen = constraint if symbol.after else seen_through(symbol.before, bearer.patterns)
+        constraints = symbol.constraints | {seen}
         if shares(constraints).found:
             before, after = flow.naming.before + symbol.before, symbol.after + flow.naming.after
             yield replace(symbol, constraints=constraints, before=before, after=after)

@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem]:
-    for each in collisions(graph.writers):
+    for each in collisions(graph):
         first, second = each.first, each.second
         if frozenset((first.id, second.id)) not in told:
             yield Problem(

@@ -87,8 +87,8 @@ def on_one_route(one: Route, two: Route) -> bool:
 def is_mesh(context: Context, route: Route) -> bool:
     """Whether the clusters of a longer way all send to each other: then GRF206 knows better what to do."""
     clusters = {cluster for cluster, _ in route.nodes}
-    assert context.topology is not None, "there is a graph"
-    ways = {(flow.source, flow.target) for flow in context.topology.flows}
+    assert context.graph is not None, "it has the route"
+    ways = context.graph.ways
     return len(clusters) > 2 and all((one, two) in ways for one in clusters for two in clusters if one != two)
 
 

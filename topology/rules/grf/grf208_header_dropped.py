@@ -46,11 +46,7 @@ def header_of(flow: Flow) -> str | None:
 
 def consecutive(context: Context) -> Iterator[tuple[Flow, Flow]]:
     """Pairs of flows that a record can pass one after the other, each pair once, in order."""
-    found: dict[tuple[str, str], tuple[Flow, Flow]] = {}
-    for routes in context.graph.deliveries.values() if context.graph else ():
-        for route in routes:
-            for one, two in zip(route.flows, route.flows[1:], strict=False):
-                found[one.id, two.id] = (one, two)
+    found = context.graph.consecutive if context.graph is not None else {}
     return iter([found[key] for key in sorted(found)])
 
 

@@ -44,13 +44,12 @@ def check(context: Context) -> Iterator[Problem]:
     told: set[str] = set()
     for birth in sorted(context.graph.deliveries, key=lambda node: (node[0], str(node[1]))):
         for route in context.graph.deliveries[birth]:
-            if len(route.flows) < 2:
+            if len(route.flows) < 2 or route.flows[-1].id in told:
                 continue
             onward, bringing = route.flows[-1], route.flows[-2]
             renamed = "identity" not in (bringing.plan.naming.policy, onward.plan.naming.policy)
-            named = {each.text for each in onward.plan.topics.include if each.kind == "literal"}
-            literal = str(route.nodes[-2][1]) in named
-            if renamed and not literal and onward.id not in told:
+            literal = str(route.nodes[-2][1]) in onward.plan.topics.included.literals
+            if renamed and not literal:
                 told.add(onward.id)
                 yield Problem(
                     "GRF217",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topology.finding import Span
+from topology.graph import MAX_HOPS, Lanes
 from topology.model import Flow
 from topology.rule import Context
 from topology.selectors import Selector, TopicSelection
-from topology.symbols import Symbol, carried, carried_through
+from topology.symbols import Symbol, carried_through
 
 SHOWN = 8  # clusters of a route
+NOWHERE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Journey:
 
     @property
     def target(self) -> str:
-        return self.flows[-1].target
+        return self.flows[-1].target if self.flows else self.birth
 
     @property
     def route(self) -> str:
@@ -36,38 +38,48 @@ class Journey:
         return " -> ".join(names if len(names) <= SHOWN else (*names[: SHOWN - 1], "…", names[-1]))
 
 
-def journeys(context: Context, label: str, ends: Callable[[Journey], bool]) -> Iterator[Journey]:
-    """Every cluster that a labelled topic reaches, by the shortest way, each once; behind a journey that `ends` nothing
-    is followed."""
+def journeys(
+    context: Context, label: str, matters: Callable[[str], bool], ends: Callable[[Journey], bool]
+) -> dict[str, list[Journey]]:
+    """The journeys that `ends` says yes to, by the id of their last flow. From every declared label that `matters` the
+    shortest ways are followed to all clusters that its topics reach, over MAX_HOPS flows at most; not beyond a journey that ends."""
     topology = context.topology
+    found: dict[str, list[Journey]] = {}
     if topology is None:
-        return
-    leaving: dict[str, list[Flow]] = {}
+        return found
+    lanes = Lanes(topology)
+    reach: dict[str, set[str]] = {}
     for flow in topology.flows:
-        leaving.setdefault(flow.source, []).append(flow)
+        reach.setdefault(flow.source, set()).add(flow.target)
     for alias in sorted(topology.clusters):
         earlier: list[Selector] = []
         for match, facts in context.facts.declared(alias):
             said = getattr(facts, label)
-            if said is not None and facts.span is not None:
+            if said is not None and facts.span is not None and matters(said):
                 topics = TopicSelection((match,), tuple(earlier), allow_internal=True)
                 for symbol in carried_through(topics):
-                    yield from _followed(leaving, Journey(said, alias, symbol, (), facts.span), ends)
+                    for journey in _followed(lanes, reach, Journey(said, alias, symbol, (), facts.span), ends):
+                        found.setdefault(journey.flows[-1].id, []).append(journey)
             earlier.append(match)
+    return dict(sorted(found.items()))
 
 
-def _followed(leaving: dict[str, list[Flow]], birth: Journey, ends: Callable[[Journey], bool]) -> Iterator[Journey]:
+def _followed(
+    lanes: Lanes, reach: Mapping[str, set[str]], birth: Journey, ends: Callable[[Journey], bool]
+) -> Iterator[Journey]:
     todo, seen = deque([birth]), {(birth.birth, birth.symbol)}
     while todo:
         here = todo.popleft()
-        for flow in leaving.get(here.target if here.flows else here.birth, ()):
-            if here.flows and flow.plan.forward == "local":
-                continue
-            for symbol in carried(flow.plan, here.symbol):
-                if (flow.target, symbol) in seen or flow.target == birth.birth:
+        if reach.get(here.target, NOWHERE) <= {birth.birth, *(flow.target for flow in here.flows)}:
+            continue  # only back to where it came by, which most spokes of a hub are
+        for symbol, flows in lanes.out_of((here.target, here.symbol)):
+            for flow in flows:
+                stays = bool(here.flows) and flow.plan.forward == "local"
+                if stays or flow.target == birth.birth or (flow.target, symbol) in seen:
                     continue
                 seen.add((flow.target, symbol))
                 there = Journey(birth.label, birth.birth, symbol, (*here.flows, flow), birth.span)
-                yield there
-                if not ends(there):
+                if ends(there):
+                    yield there
+                elif len(there.flows) < MAX_HOPS:
                     todo.append(there)

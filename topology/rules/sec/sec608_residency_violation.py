@@ -40,7 +40,7 @@ from topology.finding import Problem
 from topology.model import Topology
 from topology.quoting import shown
 from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rules.mention import labels, some, unique
 from topology.rules.sec.journeys import Journey, journeys
 
 
@@ -49,32 +49,39 @@ def check(context: Context) -> Iterator[Problem]:
     if topology is None:
         return
 
+    places = (_residency(topology, alias) for alias in topology.clusters)
+    known = {place.casefold() for place in places if place is not None}
+
+    def matters(label: str) -> bool:
+        return bool(known - {label.casefold()})
+
     def elsewhere(journey: Journey) -> bool:
         there = _residency(topology, journey.target)
         return there is not None and there.casefold() != journey.label.casefold()
 
-    for journey in journeys(context, "residency", elsewhere):
-        if elsewhere(journey):
-            yield _problem(topology, journey)
+    for found in journeys(context, "residency", matters, elsewhere).values():
+        yield _problem(topology, found)
 
 
-def _problem(topology: Topology, journey: Journey) -> Problem:
-    last, here = journey.flows[-1], shown(journey.label)
-    there = topology.root.at("clusters", journey.target, "residency")
-    over = f" (by way of {journey.route})" if len(journey.flows) > 1 else ""
+def _problem(topology: Topology, found: list[Journey]) -> Problem:
+    first = found[0]
+    last, here = first.flows[-1], shown(first.label)
+    there = topology.root.at("clusters", first.target, "residency")
+    names = unique(journey.symbol.label for journey in found)
+    over = f" (by way of {first.route})" if len(first.flows) > 1 else ""
     return Problem(
         "SEC608",
-        f"flow {last.id} carries `{journey.symbol.label}`, which must stay in {here}, to {journey.target} in "
-        f"{shown(_residency(topology, journey.target) or '')}{over}",
+        f"flow {last.id} carries {some(names)}, which must stay in {here}, to {first.target} in "
+        f"{shown(_residency(topology, first.target) or '')}{over}",
         labels(
             (last.declared, "carries it there"),
-            (journey.span, f"must stay in {here}"),
+            (first.span, f"must stay in {here}"),
             (there.span if there is not None else None, "another place"),
         ),
         path=f"{last.path}.topics",
-        ids=(last.id, journey.birth, journey.symbol.label),
-        help=f"exclude these topics from flow {journey.flows[0].id}, or copy them to a cluster in {here}",
-        confidence="certain" if journey.symbol.certain else "possible",
+        ids=(last.id, *unique(journey.birth for journey in found), *names),
+        help=f"exclude these topics from flow {first.flows[0].id}, or copy them to a cluster in {here}",
+        confidence="certain" if any(journey.symbol.certain for journey in found) else "possible",
     )
 
 

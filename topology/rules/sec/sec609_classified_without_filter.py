@@ -38,9 +38,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.model import Value
 from topology.quoting import shown
 from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rules.mention import labels, some, unique
 from topology.rules.sec.journeys import Journey, journeys
 
 FREE = {"public", "open", "none", "unclassified"}
@@ -50,31 +51,38 @@ def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
+    owners = {alias: topology.root.at("clusters", alias, "owner") for alias in topology.clusters}
+
+    different = len({owner.data for owner in owners.values() if owner is not None}) > 1
+
+    def matters(label: str) -> bool:
+        return different and label.casefold() not in FREE
 
     def handed_over(journey: Journey) -> bool:
-        mine = topology.root.get("clusters", journey.birth, "owner")
-        theirs = topology.root.get("clusters", journey.target, "owner")
-        return mine is not None and theirs is not None and mine != theirs
+        mine, theirs = owners.get(journey.birth), owners.get(journey.target)
+        return mine is not None and theirs is not None and bool(mine.data != theirs.data)
 
-    for journey in journeys(context, "classification", handed_over):
-        if journey.label.casefold() in FREE or not handed_over(journey):
-            continue
-        last = journey.flows[-1]
-        owner = topology.root.at("clusters", journey.target, "owner")
-        assert owner is not None, "it was compared"
-        over = f" (by way of {journey.route})" if len(journey.flows) > 1 else ""
-        yield Problem(
-            "SEC609",
-            f"flow {last.id} carries `{journey.symbol.label}` ({shown(journey.label)}) to {journey.target}, which "
-            f"belongs to {shown(owner.data)}{over}",
-            labels(
-                (last.declared, "carries it there"), (journey.span, shown(journey.label)), (owner.span, "another owner")
-            ),
-            path=f"{last.path}.topics",
-            ids=(last.id, journey.birth, journey.symbol.label),
-            help="write a topic without the protected fields and copy that one, or say in a comment who agreed to it",
-            confidence="certain" if journey.symbol.certain else "possible",
-        )
+    for found in journeys(context, "classification", matters, handed_over).values():
+        owner = owners[found[0].target]
+        if owner is not None:
+            yield _problem(owner, found)
+
+
+def _problem(owner: Value, found: list[Journey]) -> Problem:
+    first = found[0]
+    last = first.flows[-1]
+    names = unique(journey.symbol.label for journey in found)
+    over = f" (by way of {first.route})" if len(first.flows) > 1 else ""
+    return Problem(
+        "SEC609",
+        f"flow {last.id} carries {some(names)} ({shown(first.label)}) to {first.target}, which belongs to "
+        f"{shown(owner.data)}{over}",
+        labels((last.declared, "carries it there"), (first.span, shown(first.label)), (owner.span, "another owner")),
+        path=f"{last.path}.topics",
+        ids=(last.id, *unique(journey.birth for journey in found), *names),
+        help="write a topic without the protected fields and copy that one, or say in a comment who agreed to it",
+        confidence="certain" if any(journey.symbol.certain for journey in found) else "possible",
+    )
 
 
 RULE = Rule("SEC609", "classified-without-filter", "warning", __doc__, check)

@@ -21,7 +21,7 @@ _NO_SECRET = {"true", "false", "yes", "no", "on", "off"}
 # the end of a key without dots and dashes; the list follows what Kafka's clients and confluentinc/kcp redact
 _KEY = re.compile(
     r"(?:password|passwd|passphrase|pwd|secret|secretkey|accesskey|apikey|token|privatekey|jaasconfig|userinfo"
-    r"|keystorekey)$"
+    r"|keystorekey)$|^(?:pass|pw)$"
 )
 _TEXTS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----"), "a key or certificate in PEM form"),
@@ -130,7 +130,7 @@ def _no_reference(kind: str, text: str) -> bool:
     """Whether a text put into `{env: …}`, `{file: …}` or `{airflow_connection: …}` cannot be its name."""
     if _INTERPOLATION.search(text):
         return False
-    mixed = all(re.search(each, text) for each in ("[a-z]", "[A-Z]", "[0-9]")) and len(text) >= 10
+    mixed = len(text) >= 10 and all(re.search(each, text) for each in ("[a-z]", "[A-Z]", "[0-9][A-Za-z]"))
     if kind == "env":
         return _VARIABLE.fullmatch(text) is None or mixed
     if kind == "file":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from topology.graph import MAX_HOPS, Lanes
 from topology.model import Flow, Topology
-from topology.symbols import Symbol, births, carried
+from topology.symbols import Symbol
 
 MAX_VISITS = 16  # of one (cluster, topic): in a dense mesh the longest path is not worth its search
 
@@ -31,10 +32,8 @@ def budget(flow: Flow, kind: str) -> int:
 
 def worst(topology: Topology, kind: str) -> dict[str, Path]:
     """By flow id: of all ways over clusters that end with this flow, the one with the largest sum. A way goes on only
-    where a topic does, and not through a flow that takes local records alone."""
-    leaving: dict[str, list[Flow]] = {}
-    for flow in topology.flows:
-        leaving.setdefault(flow.source, []).append(flow)
+    where a topic does, over MAX_HOPS flows at most, and not through a flow that takes local records alone."""
+    lanes = Lanes(topology)
     best: dict[tuple[str, Symbol], int] = {}
     visits: Counter[tuple[str, Symbol]] = Counter()
     found: dict[str, Path] = {}
@@ -45,21 +44,20 @@ def worst(topology: Topology, kind: str) -> dict[str, Path]:
         if known is None or path.total > known.total:
             found[flow.id] = path
         node = (flow.target, symbol)
-        if path.total > best.get(node, -1) and visits[node] < MAX_VISITS:
+        if path.total > best.get(node, -1) and visits[node] < MAX_VISITS and len(path.flows) < MAX_HOPS:
             best[node] = path.total
             visits[node] += 1
             todo.append((symbol, path))
 
-    for flow in topology.flows:
-        for symbol in births(flow.plan):
-            for arriving in carried(flow.plan, symbol):
+    for birth in lanes.births():
+        for arriving, flows in lanes.out_of(birth):
+            for flow in flows:
                 arrive(flow, arriving, Path((flow,), budget(flow, kind)))
     while todo:
         symbol, path = todo.popleft()
-        here = path.flows[-1].target
-        for flow in leaving.get(here, ()):
-            if flow.plan.forward == "local" or flow.target in path.clusters:
-                continue
-            for arriving in carried(flow.plan, symbol):
-                arrive(flow, arriving, Path((*path.flows, flow), path.total + budget(flow, kind)))
+        passed = set(path.clusters)
+        for arriving, flows in lanes.out_of((path.flows[-1].target, symbol)):
+            for flow in flows:
+                if flow.plan.forward != "local" and flow.target not in passed:
+                    arrive(flow, arriving, Path((*path.flows, flow), path.total + budget(flow, kind)))
     return found

@@ -315,6 +315,26 @@ def test_residency_over_several_hops(fact: str, flows: list[str]) -> None:
     assert [finding.ids[0] for finding in found(labelled(fact) + CHAIN, "SEC608")] == flows
 
 
+def test_many_labels_over_one_flow_are_one_finding() -> None:
+    facts = ", ".join(f"{{match: orders.{name}, residency: eu}}" for name in ("a", "b", "c", "d", "paid"))
+    [finding] = found(labelled(facts, two="us") + CHAIN, "SEC608")
+    assert "carries `orders.a`, `orders.b` and 3 more, which must stay in eu, to b in us" in finding.message
+
+
+def test_a_hub_gives_what_a_spoke_brought_to_all_others() -> None:
+    aliases = [f"s{number}" for number in range(20)]
+    text = clusters(
+        hub="bootstrap: [k1.hub.example.internal:9093]",
+        s0="bootstrap: [k1.s0.example.internal:9093], owner: shop, topics: [{match: people, classification: pii}]",
+        **{alias: f"bootstrap: [k1.{alias}.example.internal:9093], owner: bank" for alias in aliases[1:]},
+    )
+    text += f"pattern:\n  hub_and_spoke:\n    hub: hub\n    spokes: [{', '.join(aliases)}]\n"
+    text += "    up: {topics: {include: [people]}}\n    down: {topics: {include: [people]}}\n"
+    findings = found(text, "SEC609")
+    assert sorted(finding.ids[0] for finding in findings) == sorted(f"hub-to-{alias}" for alias in aliases[1:])
+    assert "(by way of s0 -> hub -> s1)" in findings[0].message
+
+
 def test_what_another_flow_brought_does_not_travel_on_with_forward_local() -> None:
     text = labelled("{match: orders.paid, residency: eu}") + CHAIN.replace("forward: all", "forward: local")
     assert found(text, "SEC608") == []

@@ -65,7 +65,7 @@ from collections.abc import Iterator
 from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.mig.moves import moves, twice
+from topology.rules.mig.moves import SHOWN, moves, twice
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -74,7 +74,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "MIG802",
             f"topic `{name}` is moved by the waves {some(waves)}",
-            labels(*((span, f"in wave `{move.name}`") for move, span in places)),
+            labels(*((span, f"in wave `{move.name}`") for move, span in places[:SHOWN])),
             path=f"{places[-1][0].path}.topics",
             ids=(name, *waves),
             help="leave it in the wave that its consumers belong to",

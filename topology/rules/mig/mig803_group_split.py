@@ -68,7 +68,7 @@ from topology.model import Topology
 from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moved, moves, twice
+from topology.rules.mig.moves import SHOWN, Move, moved, moves, twice
 from topology.rules.syc.groups import TOOLS
 from topology.selectors import Selector
 
@@ -82,7 +82,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "MIG803",
             f"group `{shown(group)}` is moved by the waves {some(names)}",
-            labels(*((span, f"in wave `{move.name}`") for move, span in places)),
+            labels(*((span, f"in wave `{move.name}`") for move, span in places[:SHOWN])),
             path=f"{places[-1][0].path}.consumers",
             ids=(group, *names),
             help="put all topics of the group into one wave",
@@ -109,7 +109,7 @@ def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: C
         yield Problem(
             "MIG803",
             f"group `{shown(name)}` reads topics of the waves {some([move.name for move, _ in found])}",
-            labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found)),
+            labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found[:SHOWN])),
             path=f"{found[-1][0].path}.topics",
             ids=(name, *(move.name for move, _ in found)),
             help="put these topics into one wave; when nobody uses the group any more, delete its positions at "

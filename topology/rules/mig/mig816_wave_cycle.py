@@ -67,9 +67,7 @@ from topology.finding import Label, Problem
 from topology.nearest import nearest
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moves
-
-SHOWN = 8  # waves of a circle
+from topology.rules.mig.moves import SHOWN, Move, moves
 
 
 def check(context: Context) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from topology.plan import Wave
 from topology.rules.sec.places import loopback
 
 BEFORE, AFTER = "before", "after"
+SHOWN = 8  # waves that one finding points at
 
 
 @dataclass(frozen=True, slots=True)

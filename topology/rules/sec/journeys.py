@@ -42,7 +42,8 @@ def journeys(
     context: Context, label: str, matters: Callable[[str], bool], ends: Callable[[Journey], bool]
 ) -> dict[str, list[Journey]]:
     """The journeys that `ends` says yes to, by the id of their last flow. From every declared label that `matters` the
-    shortest ways are followed to all clusters that its topics reach, over MAX_HOPS flows at most; not beyond a journey that ends."""
+    shortest ways to all clusters that its topics reach are followed, over MAX_HOPS flows at most, and not beyond a
+    journey that ends."""
     topology = context.topology
     found: dict[str, list[Journey]] = {}
     if topology is None:

@@ -34,6 +34,8 @@ from topology.finding import Problem, Span
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
+SHOWN = 8  # clusters with a label
+
 
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
@@ -50,7 +52,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SEC605",
                 f"{some(aliases)} share one credential, the same `{kind}`",
-                labels(*((span, f"used for {alias}") for alias, span in clusters.items())),
+                labels(*((span, f"used for {alias}") for alias, span in list(clusters.items())[:SHOWN])),
                 path=f"clusters.{first}.security",
                 ids=(kind, *aliases),
                 help="give each cluster a credential of its own, under its own name",

@@ -41,7 +41,8 @@ def check(context: Context) -> Iterator[Problem]:
     for span, flows in sorted(groups.items()):
         yield Problem(
             "SLO703",
-            f"{named(flows)} cannot lose nothing: records are copied after they were acknowledged",
+            f"{named(flows)} {'promises' if len(flows) == 1 else 'promise'} to lose nothing, but records are copied "
+            "after they were acknowledged",
             (Label(span, "asks for no loss at all"),),
             path=f"{flows[0].path}.slo.rpo",
             ids=tuple(flow.id for flow in flows),

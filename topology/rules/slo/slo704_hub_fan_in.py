@@ -44,7 +44,7 @@ from topology.model import Flow
 from topology.quantities import rate_text
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
-from topology.rules.slo.traffic import HEADROOM, added, ceiling, peaks
+from topology.rules.slo.traffic import HEADROOM, SHOWN, added, ceiling, peaks
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -60,16 +60,17 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         yield Problem(
             "SLO704",
-            f"{plural(len(found), 'flow')} bring up to {rate_text(total)} into {alias}, which can take {limit}",
+            f"{plural(len(found), 'flow')} {'brings' if len(found) == 1 else 'bring'} up to "
+            f"{rate_text(total)} into {alias}, which can take {limit}",
             labels(
                 (limit.span, "the cluster's limit"),
-                *((each.declared, "at the peak") for each in found),
+                *((each.declared, "at the peak") for each in found[:SHOWN]),
                 (found[0].flow.declared, "a flow into it"),
             ),
             path=f"clusters.{alias}.limits.ingress",
             ids=(alias, *(each.flow.id for each in found)),
             notes=added(found),
-            help="bound the flows with `workers.quota`, copy less, or make the cluster larger",
+            help="copy less, spread the flows over several clusters, or make this one larger and say so in `limits`",
         )
 
 

@@ -39,7 +39,7 @@ from topology.model import Flow
 from topology.quantities import rate_text
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
-from topology.rules.slo.traffic import HEADROOM, added, ceiling, peaks
+from topology.rules.slo.traffic import HEADROOM, SHOWN, added, ceiling, peaks
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -55,16 +55,17 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         yield Problem(
             "SLO705",
-            f"{plural(len(found), 'flow')} read up to {rate_text(total)} from {alias}, which can give {limit}",
+            f"{plural(len(found), 'flow')} {'reads' if len(found) == 1 else 'read'} up to "
+            f"{rate_text(total)} from {alias}, which can give {limit}",
             labels(
                 (limit.span, "the cluster's limit"),
-                *((each.declared, "at the peak") for each in found),
+                *((each.declared, "at the peak") for each in found[:SHOWN]),
                 (found[0].flow.declared, "a flow out of it"),
             ),
             path=f"clusters.{alias}.limits.egress",
             ids=(alias, *(each.flow.id for each in found)),
             notes=added(found),
-            help="copy once and pass it on (a chain), copy less, or make the cluster larger",
+            help="copy once and pass it on (a chain), copy less, or make the cluster larger and say so in `limits`",
         )
 
 

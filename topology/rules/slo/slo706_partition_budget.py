@@ -89,8 +89,7 @@ def _over(context: Context, alias: str, limit: Value, arriving: list[FlowTopic])
             f"{before:,} in {plural(len(there), 'topic')} of the cluster + {added:,} in {plural(len(new), 'topic')} "
             "that flows create",
         ),
-        help="copy fewer topics, or let renamed copies expire where nobody reads them; raise the limit only with the "
-        "brokers",
+        help="copy fewer topics, or to another cluster; raise the limit only together with the brokers",
     )
 
 

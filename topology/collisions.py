@@ -22,6 +22,7 @@ class Collision:
 
 
 MAX_PAIRS = 200_000
+MAX_PAIRS_UNPROVEN = 20_000
 MAX_PAIRS_PER_NAME = 20
 
 
@@ -32,7 +33,7 @@ def collisions(graph: TopicGraph) -> Iterator[Collision]:
     A graph with more pairs of names than can be looked at is no longer `complete`; one that was not complete before
     gets fewer looks."""
     left = MAX_PAIRS + MAX_PAIRS_PER_NAME * sum(map(len, graph.writers.values()))
-    left = left if graph.complete else left // 10
+    left = left if graph.complete else MAX_PAIRS_UNPROVEN
     for cluster, written in sorted(graph.writers.items()):
         if len({flow for flow, _ in written}) < 2:
             continue

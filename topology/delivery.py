@@ -16,7 +16,9 @@ from topology.model import Flow
 from topology.symbols import MAX_NAME, Symbol
 
 MAX_STEPS = 3_000_000
-MAX_PASSED = 500_000  # flows passed by all routes together, which are kept
+# Flows passed by all routes together, which are kept; fewer when the names were too many and nothing is proven anyway.
+MAX_PASSED = 500_000
+MAX_PASSED_UNPROVEN = 50_000
 MAX_TOLD = 2_000
 MAX_TOLD_OF_ONE = 50
 
@@ -38,9 +40,10 @@ def follow_records(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node], loops
     steps = passed = 0
     for birth in begun:
         one = _Birth(graph, lanes, birth, loops)
-        steps += one.follow(MAX_STEPS - steps, MAX_PASSED - passed)
+        bound = MAX_PASSED if graph.complete else MAX_PASSED_UNPROVEN
+        steps += one.follow(MAX_STEPS - steps, bound - passed)
         passed += one.passed
-        if steps >= MAX_STEPS or passed >= (MAX_PASSED if graph.complete else MAX_PASSED // 10):
+        if steps >= MAX_STEPS or passed >= bound:
             graph.complete = False
             return
 
@@ -136,7 +139,7 @@ class _Birth:
 
 
 def _keys(cluster: str, symbol: Symbol) -> Iterator[tuple[str, ...]]:
-    """Two symbols of one birth that meet have one of these in common: what stands before and after the name at birth."""
+    """Two symbols of one birth that meet have one of these in common: what stands around the name at birth."""
     if symbol.birth is None or symbol.now is None:
         yield cluster, symbol.before, symbol.after
         return

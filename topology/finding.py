@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """A piece of a file. Lines and columns count from 1; the end is exclusive."""
+class Span(NamedTuple):
+    """A piece of a file. Lines and columns count from 1; the end is exclusive. A tuple, because a file has a hundred
+    thousand of them and all are made, hashed and compared."""
 
     file: str
     line: int

@@ -211,8 +211,8 @@ def build(topology: Topology) -> TopicGraph:
 
 
 def loops_of(topology: Topology) -> frozenset[str]:
-    """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to, or
-    from, is taken away until nothing more can be."""
+    """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to,
+    or from, is taken away until nothing more can be."""
     ways = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
     forward = _left(ways)
     return _left({(target, source) for source, target in ways if source in forward and target in forward})

@@ -22,6 +22,7 @@ from topology.suppression import Suppressions, read_suppressions
 # What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
 WORK = 500_000
 WORK_PER_FLOW = 300
+MAX_ERRORS = 5_000
 MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
 
 
@@ -67,32 +68,41 @@ def lint_loaded(
     baseline: frozenset[str] = frozenset(),
     others: Sequence[Topology] = (),
 ) -> Result:
-    """Every rule that can be asked; none hides another. baseline: fingerprints of findings that are known. others: the
+    """Every rule that can be asked; none hides another, but after MAX_ERRORS errors only those that nobody may silence
+    are asked, and a finding says so. baseline: fingerprints of findings that are known. others: the
     other topologies of this run."""
     context = Context(loaded, inventory, configuration.options, others)
     comments = {file: read_suppressions(text, file) for file, text in loaded.sources.items()}
     kept: list[Finding] = []
     silenced: list[Finding] = []
     known: list[Finding] = []
-    asked = [rule for rule in RULES if _can_be_asked(rule, inventory)]
+    possible = [rule for rule in RULES if _can_be_asked(rule, inventory)]
+    asked: list[Rule] = []
+    errors = 0
     flows = len(loaded.topology.flows) if loaded.topology is not None else 0
     with bounded(WORK + WORK_PER_FLOW * flows):
-        problems = [(rule, problem) for rule in asked for problem in rule.check(context)]
-    for rule, problem in problems:
-        finding = configuration.judged(rule, finding_of(rule, problem))
-        if finding is None:
-            continue
-        if rule.ignorable and comments[finding.span.file].silence(finding):
-            silenced.append(finding)
-        elif rule.ignorable and finding.fingerprint in baseline:
-            known.append(finding)
-        else:
-            kept.append(finding)
+        for rule in possible:
+            if errors > MAX_ERRORS and rule.ignorable:
+                continue
+            asked.append(rule)
+            for problem in rule.check(context):
+                finding = configuration.judged(rule, finding_of(rule, problem))
+                if finding is None:
+                    continue
+                if rule.ignorable and comments[finding.span.file].silence(finding):
+                    silenced.append(finding)
+                elif rule.ignorable and baseline and finding.fingerprint in baseline:
+                    known.append(finding)
+                else:
+                    kept.append(finding)
+                    errors += finding.severity == "error"
     for suppressions in comments.values():
         kept += _about_suppressions(suppressions, asked)
+    if len(asked) < len(possible):
+        kept.append(_unasked(kept, len(possible) - len(asked)))
     told, untold = _bounded(kept)
     graph = context.graph
-    codes = {rule.code for rule in asked}
+    codes = {rule.code for rule in possible}
     return Result(
         file=loaded.file,
         sources=loaded.sources,
@@ -104,6 +114,17 @@ def lint_loaded(
         profile=configuration.profile,
         untold=untold,
     )
+
+
+def _unasked(kept: list[Finding], count: int) -> Finding:
+    first = min((finding for finding in kept if finding.severity == "error"), key=lambda finding: finding.order)
+    problem = Problem(
+        "GRF219",
+        f"more than {MAX_ERRORS} errors: {count} other rules were not asked, and nothing is proven",
+        (Label(first.span, "the first of them"),),
+        help="mend those first, or split the file",
+    )
+    return finding_of(next(rule for rule in RULES if rule.code == "GRF219"), problem)
 
 
 def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severity, int]]:

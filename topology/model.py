@@ -24,9 +24,12 @@ class Value:
 
     def at(self, *path: str) -> Value | None:
         """The value at a path of keys, or None."""
-        here: Value | None = self
+        here = self
         for name in path:
-            here = here.fields.get(name) if here is not None else None
+            below = here.fields.get(name)
+            if below is None:
+                return None
+            here = below
         return here
 
     def get(self, *path: str, default: Any = None) -> Any:

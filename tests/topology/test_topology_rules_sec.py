@@ -58,6 +58,11 @@ SECRETS = {
     "pem": "clusters:\n  a:\n    bootstrap: [k1.a.example.internal:9093]\n    security:\n      protocol: SSL\n"
     f"      key: |\n        -----BEGIN PRIVATE KEY-----\n        {HIDDEN}\n        -----END PRIVATE KEY-----\n",
     "pem on one line": security(f'key: "-----BEGIN PRIVATE KEY-----\\n{HIDDEN}"'),
+    "application": f"migration: {{flow: f, applications: {{app: {{http: 'http://x:{HIDDEN}@app:1'}}}}, waves: []}}\n",
+    "several": security(f"passwords: [{HIDDEN}]"),
+    "short word": security(f"pass: {HIDDEN}"),
+    "url in a sentence": f"metadata: {{name: x, description: 'see https://app:{HIDDEN}@sr.example.internal'}}\n",
+    "basic": security(f"header: 'Basic YXBw{HIDDEN}=='"),
     "bearer": security(f"header: 'Bearer {HIDDEN}'"),
     "aws": security("user: AKIAIOSFODNN7EXAMPLE"),
     "under credentials": security(f"credentials: {HIDDEN}"),
@@ -93,6 +98,11 @@ NO_SECRETS = {
     "    naming: {policy: map, map: {user-token: user-secret}}\n",
     "label": "metadata: {name: x, labels: {env: 'prod eu', file: 'a b'}}\n",
     "description": "metadata: {name: x, description: 'Basic flow; ask a@b for the password: it is in the vault'}\n",
+    "mail": "metadata: {name: x, owner: 'mail:team@example.org', description: 'ask irc:bob@example.org'}\n",
+    "sentence": "metadata: {name: x, description: 'Basic infrastructure-monitoring, Bearer of-responsibilities'}\n",
+    "mail of a cluster": clusters(a="bootstrap: [k1.a.example.internal:9093], owner: 'mailto:team@example.org'"),
+    "camel case": security("credentials: {env: kafkaPassword1}"),
+    "classified": clusters(a="bootstrap: [k1.a.example.internal:9093], topics: [{match: t, classification: secret}]"),
     "long name": FLOW.replace("orders", "customer-orders-created-by-the-web-frontend-of-2026"),
 }
 

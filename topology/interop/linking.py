@@ -144,7 +144,7 @@ def _properties(text: str, before: int, file: str, notes: Notes) -> list[Said]:
     """Those of a part of the file, with the places of the file."""
 
     def moved(span: Span) -> Span:
-        return replace(span, line=span.line + before, end_line=span.end_line + before)
+        return span._replace(line=span.line + before, end_line=span.end_line + before)
 
     own = Notes()
     said = read_properties(text, file, own)

@@ -21,18 +21,22 @@ _NO_SECRET = {"true", "false", "yes", "no", "on", "off"}
 # the end of a key without dots and dashes; the list follows what Kafka's clients and confluentinc/kcp redact
 _KEY = re.compile(
     r"(?:password|passwd|passphrase|pwd|secret|secretkey|accesskey|apikey|token|privatekey|jaasconfig|userinfo"
-    r"|keystorekey)$|^(?:pass|pw)$"
+    r"|keystorekey)s?$|^(?:pass|pw)$"
 )
+ADDRESS = "user and password in an address"
 _TEXTS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----"), "a key or certificate in PEM form"),
     (re.compile(r"LoginModule\s+(?:required|requisite|sufficient|optional)\b"), "JAAS text"),
-    (re.compile(r"://[^\s/@]+@|(?<![^\s\"',\[])[^\s/@:]+:[^\s/@:]+@[^\s@]"), "user and password in an address"),
-    (re.compile(r"\b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{16,}"), "an authorisation header"),
+    (re.compile(r"://[^\s/@]+@"), ADDRESS),
+    (re.compile(r"\b(?:Bearer|Basic)\s+(?=\S*[0-9=])[A-Za-z0-9._~+/=-]{16,}"), "an authorisation header"),
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), "an AWS access key"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+"), "a JSON web token"),
     (re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,})"), "an access token"),
     (re.compile(r"(?i)(?:password|passwd|secret|token|api_?key)\s*=\s*[\"']?[^\s\"'${<]{2,}"), "a password in a text"),
 )
+# user:password@host, where no sentence and no mail address is expected
+_USER = re.compile(r"(?<![^\s\"',\[])(?!mailto:)[^\s/@:]+:[^\s/@:]+@[^\s@]")
+_PROSE = {"owner", "description", "approval", "none"}
 _PERHAPS = re.compile(r"[@=]|-----BEGIN|LoginModule|Bearer|Basic|AKIA|ASIA|eyJ|gh[pousr]_|xox", re.IGNORECASE)
 _INTERPOLATION = re.compile(r"\$\{[\w.:/-]+\}|\$\([\w.]+\)|\{\{[^{}]+\}\}|<%[^%]*%>")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -55,7 +59,7 @@ class Scalar:
             if isinstance(key, int):
                 text += f"[{key}]"
             else:
-                text += ("." if text else "") + ("…" if text_secret(key) else shown(key))
+                text += ("." if text else "") + ("…" if "@" in key or text_secret(key) else shown(key))
         return text
 
     @property
@@ -90,6 +94,8 @@ def secret(scalar: Scalar) -> tuple[str, Confidence] | None:
     """What kind of secret the scalar holds, in words, and how sure that is."""
     text, names = scalar.node.text, scalar.names
     found = text_secret(text)
+    if found is None and "@" in text and names[:1] != ("metadata",) and not _PROSE & set(names[-1:]):
+        found = ADDRESS if _USER.search(text) else None
     if found is not None:
         return found, "certain"
     if scalar.is_key or not names or text in NULL or names[-2:-1] == ("map",):

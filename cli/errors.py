@@ -44,11 +44,18 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
         traceback.print_exception(error)
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "topology"
-        click.echo(f"topology: {error.format_message()}\n(`{where} --help` shows how it is used)", err=True)
+        _say(f"{error.format_message()}\n(`{where} --help` shows how it is used)")
         return 2
     message, code = _message(error)
-    click.echo(f"topology: {message}", err=True)
+    _say(message)
     return code
+
+
+def _say(message: str) -> None:
+    """Paths and values of the user's choice are in messages: nothing in them may reach a terminal raw."""
+    from topology.quoting import lines_visible
+
+    click.echo(f"topology: {lines_visible(message)}", err=True)
 
 
 def _message(error: BaseException) -> tuple[str, int]:
@@ -62,12 +69,18 @@ def _message(error: BaseException) -> tuple[str, int]:
     if type(error).__module__.partition(".")[0] in OURS:
         return str(error), 2
     if isinstance(error, OSError) and error.strerror:
-        at = f"{error.filename}: " if error.filename else ""
+        at = f"{_name(error.filename)}: " if error.filename else ""
         return f"{at}{error.strerror}", 2
     return (
         f"unexpected {type(error).__name__}: {error}\n"
         "This is a defect of Watershed, not of your input. `topology -v …` shows where it happened."
     ), 2
+
+
+def _name(path: object) -> str:
+    from topology.quoting import visible
+
+    return visible(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
 
 
 def _missing(error: ModuleNotFoundError) -> str:

@@ -17,7 +17,7 @@ from topology.errors import UnreadableTopology
 from topology.finding import Problem
 from topology.model import Topology
 from topology.nodes import MAX_BYTES, Node, parse
-from topology.quoting import shown
+from topology.quoting import shown, visible
 from topology.resolve import resolve
 from topology.shapes import Reader
 
@@ -65,7 +65,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
             )
         )
         if not found:
-            raise UnreadableTopology(f"{path}: a directory without topology files (*.yaml); name one, or a file")
+            raise _unreadable(path, "a directory without topology files (*.yaml); name one, or a file")
         return found
     return (path,)
 
@@ -75,7 +75,7 @@ def load_path(path: Path) -> Loaded:
     found = load_all(path)
     if len(found) > 1:
         names = ", ".join(sorted({f"{one.topology.name if one.topology else '?'} ({one.file})" for one in found}))
-        raise UnreadableTopology(f"{path}: {len(found)} topologies are in this directory; name one file: {names}")
+        raise _unreadable(path, f"{len(found)} topologies are in this directory; name one file: {names}")
     return found[0]
 
 
@@ -97,7 +97,7 @@ def read_part(text: str, file: str) -> Part:
     """Raises UnreadableTopology for another kind of document."""
     node, problems = parse(text, file)
     if node is None and not problems:
-        raise UnreadableTopology(f"{file}: the file is empty; a topology begins with {_head()}")
+        raise _unreadable(file, f"the file is empty; a topology begins with {_head()}")
     if node is not None:
         _check_kind(node, file)
     return Part(file, text, node, tuple(problems))
@@ -127,20 +127,20 @@ def read_file(path: Path, limit: int = 1 << 30) -> str:
     """Any text file. Raises UnreadableTopology."""
     try:
         if path.is_dir():
-            raise UnreadableTopology(f"{path}: a directory; name one file")
+            raise _unreadable(path, "a directory; name one file")
         if path.exists() and not path.is_file():
-            raise UnreadableTopology(f"{path}: not a regular file")
+            raise _unreadable(path, "not a regular file")
         if path.stat().st_size > limit:
-            raise UnreadableTopology(f"{path}: {path.stat().st_size} bytes; such a file has at most {limit}")
+            raise _unreadable(path, f"{path.stat().st_size} bytes; such a file has at most {limit}")
         data = path.read_bytes()
     except OSError as error:
-        raise UnreadableTopology(f"{path}: {error.strerror or error}") from None
+        raise _unreadable(path, f"{error.strerror or error}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnreadableTopology(f"{path}: not a text file (byte {error.start} is not UTF-8)") from None
+        raise _unreadable(path, f"not a text file (byte {error.start} is not UTF-8)") from None
     if "\0" in text:
-        raise UnreadableTopology(f"{path}: not a text file (it holds zero bytes)")
+        raise _unreadable(path, "not a text file (it holds zero bytes)")
     return text
 
 
@@ -173,7 +173,7 @@ def _entry(node: Node | None, name: str) -> Node | None:
 def _check_kind(node: Node, file: str) -> None:
     """Another document than ours is one message, not a hundred unknown keys."""
     if node.kind != "map":
-        raise UnreadableTopology(f"{file}: this is {node.what}, not a topology; one begins with {_head()}")
+        raise _unreadable(file, f"this is {node.what}, not a topology; one begins with {_head()}")
     said = {key.text: value.text for key, value in node.entries if key.kind == value.kind == "scalar"}
     version, kind = said.get("apiVersion"), said.get("kind")
     keys = {key.text for key, _ in node.entries}
@@ -181,10 +181,14 @@ def _check_kind(node: Node, file: str) -> None:
         kind is None and not keys & {"apiVersion", "clusters", "flows", "pattern"}
     ):
         what = f"a {shown(kind)}" if kind else "some other YAML document"
-        raise UnreadableTopology(f"{file}: this is {what}, a {language.KIND} is expected; one begins with {_head()}")
+        raise _unreadable(file, f"this is {what}, a {language.KIND} is expected; one begins with {_head()}")
     if version is not None and version != language.API_VERSION:
-        raise UnreadableTopology(f"{file}: apiVersion {shown(version)}; this Watershed reads {language.API_VERSION}")
+        raise _unreadable(file, f"apiVersion {shown(version)}; this Watershed reads {language.API_VERSION}")
 
 
 def _head() -> str:
     return f"`apiVersion: {language.API_VERSION}` and `kind: {language.KIND}`"
+
+
+def _unreadable(path: Path | str, why: str) -> UnreadableTopology:
+    return UnreadableTopology(f"{visible(str(path))}: {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 WIDTH = 60
@@ -17,6 +18,16 @@ def visible(text: str) -> str:
     return _HARMFUL.sub(_escaped, text)
 
 
+def lines_visible(text: str) -> str:
+    """The same for a text of several lines: its line feeds stay."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def json_visible(document: str) -> str:
+    """The same for a JSON document, as JSON's own escapes: whoever reads it gets the same values."""
+    return "\n".join(_HARMFUL.sub(_json_escaped, line) for line in document.split("\n"))
+
+
 def shown(text: str, width: int = WIDTH) -> str:
     """At most `width` letters of the text and `…`, visible."""
     return visible(text if len(text) <= width else text[: width - 1] + "…")
@@ -25,3 +36,7 @@ def shown(text: str, width: int = WIDTH) -> str:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]

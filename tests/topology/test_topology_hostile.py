@@ -25,52 +25,6 @@ MAX_MIB = 300
 MAX_LINE = 2_000
 SMALL = 1 << 16
 CASES = corpus()
-# Known to break for now -> what it waits for. A case leaves this table when that is done.
-LINES = "reports/text.py: long lines are cut around the span, masked once, escaped and split as YAML splits them"
-COMMENTS = "suppression.py: bounded expression, at most 20 words a comment"
-GRAPH = "graph, names, delivery and the rules over pairs of flows: work in proportion to the file"
-SELECTION = "selectors.py: many literals or selectors of one flow are asked one by one"
-# fmt: off
-AWAITING: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "secrets_in_wrong_places", "quadratic_blowup", "alias_flood", "tiny_nodes",
-            "tiny_nodes_below_the_limit", "tiny_keys_on_one_line", "list_of_empty_maps", "list_of_empty_lists",
-            "key_of_1_mib", "only_colons", "bell_and_backspace", "delete_character", "c1_controls",
-            "raw_escape_sequences", "bom_in_the_middle", "carriage_return_alone_and_a_finding",
-            "mixed_line_ends", "other_line_breaks", "vertical_tab_and_form_feed", "right_to_left_override",
-            "zero_width_keys", "regex_huge_bound", "line_of_1_mib",
-        ),
-        LINES,
-    ),
-    **dict.fromkeys(
-        (
-            "suppression_with_a_huge_bracket", "suppression_with_a_huge_word", "suppression_never_closed",
-            "suppression_of_spaces", "suppressions_and_findings",
-        ),
-        COMMENTS,
-    ),
-    **dict.fromkeys(
-        (
-            "stars_everywhere", "mesh_of_1000", "mesh_of_100", "mesh_without_guards", "product_of_spokes",
-            "chain_of_1000", "flows_with_one_id", "flows_to_themselves", "flows_between_undeclared_clusters",
-            "flows_side_by_side", "globs_of_stars",
-        ),
-        GRAPH,
-    ),
-    **dict.fromkeys(
-        (
-            "selectors_2000", "selectors_2000_with_excludes", "literals_20000", "literals_into_one_from_many",
-            "rename_map_of_20000",
-        ),
-        SELECTION,
-    ),
-    "template_with_many_placeholders": "language.py: a template longer than a topic's name (249) is refused",
-    "durations_of_1_mb_digits": "quantities.py: float('9' * 400) is infinite, int(inf) raises OverflowError",
-    "another_kind_with_escape_sequences": "load.py: _check_kind prints `kind` and `apiVersion` as they are",
-}
-# fmt: on
-RAW_PATHS = pytest.mark.xfail(reason="cli/errors.py and the json report print paths as they are", strict=False)
 OTHERS: tuple[tuple[str, ...], ...] = (
     ("lint", "--format", "concise"),
     ("lint", "--format", "json"),
@@ -148,12 +102,7 @@ def check(answer: Answer, codes: tuple[int, ...] = (0, 1, 2)) -> None:
     assert max(map(len, answer.said.split("\n"))) <= MAX_LINE
 
 
-def waiting(name: str) -> object:
-    marks = [pytest.mark.xfail(reason=AWAITING[name], strict=False)] if name in AWAITING else []
-    return pytest.param(name, marks=marks)
-
-
-@pytest.mark.parametrize("name", [waiting(name) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_hostile_file_is_answered(name: str, ask: Ask, tmp_path: Path) -> None:
     hostile = CASES[name]()
     path = tmp_path / f"{name}.yaml"
@@ -172,7 +121,6 @@ def test_a_hostile_file_is_answered(name: str, ask: Ask, tmp_path: Path) -> None
 
 def test_the_corpus_is_large_enough() -> None:
     assert len(CASES) >= 90
-    assert AWAITING.keys() <= CASES.keys()
 
 
 def fifo(path: Path) -> None:
@@ -225,7 +173,7 @@ def locked(path: Path) -> None:
     "trap",
     [
         fifo,
-        pytest.param(loop, marks=pytest.mark.xfail(reason="configuration.py: resolve() of a link loop", strict=False)),
+        loop,
         dangling,
         endless,
         random_device,
@@ -254,11 +202,9 @@ def test_a_path_that_is_no_file_is_one_message(trap: Callable[[Path], None], ask
         "Ünïcödé-北京.yaml",
         '\'; rm -rf "$HOME" #.yaml',
         "%s{0}%(x)s.yaml",
-        pytest.param(
-            "line\nbreak.yaml", marks=pytest.mark.xfail(reason="cli and reports print paths raw", strict=False)
-        ),
-        pytest.param("\x1b[31m.yaml", marks=pytest.mark.xfail(reason="cli and reports print paths raw", strict=False)),
-        pytest.param("\udcff.yaml", marks=pytest.mark.xfail(reason="cli and reports print paths raw", strict=False)),
+        "line\nbreak.yaml",
+        "\x1b[31m.yaml",
+        "\udcff.yaml",
     ],
 )
 def test_a_strange_name_is_a_name(name: str, ask: Ask, tmp_path: Path) -> None:
@@ -266,7 +212,9 @@ def test_a_strange_name_is_a_name(name: str, ask: Ask, tmp_path: Path) -> None:
     for text, code in ((CLEAN, 0), (CLEAN + "wrong: 1\n", 1), ("just words\n", 2)):
         path.write_text(text, encoding="utf-8")
         for form in ("text", "json"):
-            check(ask("lint", "--format", form, "--", str(path)), (code,))
+            answer = ask("lint", "--format", form, "--", str(path))
+            check(answer, (code,))
+            assert name.isprintable() or name not in answer.said
     path.unlink()
     check(ask("lint", "--", str(path)), (2,))
 

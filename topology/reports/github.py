@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from topology.finding import Finding
 from topology.lint import Result
+from topology.quoting import visible
 
 COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -20,11 +21,12 @@ def github(results: Iterable[Result]) -> str:
 
 def _annotation(finding: Finding) -> str:
     span = finding.span
-    place = {"file": span.file, "line": str(span.line), "endLine": str(span.end_line)}
+    place = {"file": visible(span.file), "line": str(span.line), "endLine": str(span.end_line)}
     if span.line == span.end_line:
         place |= {"col": str(span.column), "endColumn": str(max(span.column, span.end_column - 1))}
     place["title"] = f"{finding.rule} {finding.name}"
-    said = "\n".join((finding.message, *finding.notes, *([f"help: {finding.help}"] if finding.help else [])))
+    parts = (finding.message, *finding.notes, *([f"help: {finding.help}"] if finding.help else []))
+    said = "\n".join(map(visible, parts))
     where = ",".join(f"{key}={_property(value)}" for key, value in place.items())
     return f"::{COMMANDS[finding.severity]} {where}::{_data(said)}"
 

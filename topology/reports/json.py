@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from topology.finding import SEVERITIES
 from topology.lint import Result
+from topology.quoting import json_visible
 
 
 def json(results: Iterable[Result]) -> str:
     """`{"schema": 1, "files": […], "findings": […], "suppressed": […], "counts": {…}}`"""
     results = list(results)
-    return encoder.dumps(
+    document = encoder.dumps(
         {
             "schema": 1,
             "files": [file for result in results for file in result.sources],
@@ -25,3 +26,4 @@ def json(results: Iterable[Result]) -> str:
         indent=2,
         ensure_ascii=False,
     )
+    return json_visible(document)

@@ -3,15 +3,13 @@ are the case's output, rules that were not asked are skipped cases."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from xml.etree import ElementTree as xml
 
 from topology.finding import Finding
 from topology.lint import Result
+from topology.quoting import visible
 from topology.rules import RULES
-
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(results: Iterable[Result]) -> str:
@@ -29,25 +27,20 @@ def _suite(root: xml.Element, result: Result) -> None:
     skipped = {rule.code for rule in result.skipped}
     failed = sum(any(one.severity != "info" for one in found) for found in by_rule.values())
     counts = {"tests": str(len(RULES)), "failures": str(failed), "errors": "0", "skipped": str(len(skipped))}
-    suite = xml.SubElement(root, "testsuite", {"name": _clean(result.file), **counts})
+    suite = xml.SubElement(root, "testsuite", {"name": visible(result.file), **counts})
     for rule in RULES:
-        case = xml.SubElement(suite, "testcase", classname=_clean(result.file), name=f"{rule.code} {rule.name}")
+        case = xml.SubElement(suite, "testcase", classname=visible(result.file), name=f"{rule.code} {rule.name}")
         if rule.code in skipped:
             xml.SubElement(case, "skipped", message=f"needs {'an inventory' if rule.needs == 'inventory' else 'plan'}")
         failures = [finding for finding in by_rule.get(rule.code, ()) if finding.severity != "info"]
         notes = [finding for finding in by_rule.get(rule.code, ()) if finding.severity == "info"]
         if failures:
-            failure = xml.SubElement(case, "failure", type=failures[0].severity, message=_clean(failures[0].message))
-            failure.text = _clean("\n\n".join(map(_told, failures)))
+            failure = xml.SubElement(case, "failure", type=failures[0].severity, message=visible(failures[0].message))
+            failure.text = "\n\n".join(map(_told, failures))
         if notes:
-            xml.SubElement(case, "system-out").text = _clean("\n\n".join(map(_told, notes)))
+            xml.SubElement(case, "system-out").text = "\n\n".join(map(_told, notes))
 
 
 def _told(finding: Finding) -> str:
     lines = [f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}", *finding.notes]
-    return "\n".join([*lines, f"help: {finding.help}"] if finding.help else lines)
-
-
-def _clean(text: str) -> str:
-    """Without characters that XML 1.0 cannot hold."""
-    return _NOT_XML.sub("\ufffd", text)
+    return "\n".join(map(visible, [*lines, f"help: {finding.help}"] if finding.help else lines))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from topology.finding import Finding, Label
 from topology.lint import Result
 from topology.manual import manual_of
+from topology.quoting import json_visible
 from topology.rule import Rule
 from topology.rules import RULES
 
@@ -40,7 +41,7 @@ def sarif(results: Iterable[Result]) -> str:
         "version": "2.1.0",
         "runs": [run],
     }
-    return json.dumps(log, indent=2, ensure_ascii=False)
+    return json_visible(json.dumps(log, indent=2, ensure_ascii=False))
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _location(label: Label) -> dict[str, Any]:
         "endColumn": max(1, span.end_column),
     }
     path = PurePath(span.file)
-    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}
     if label.text:
         location["message"] = {"text": label.text}

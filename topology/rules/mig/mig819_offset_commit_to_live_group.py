@@ -2,7 +2,7 @@
 
 Why: translated positions cannot be committed into a group with members, so the wave is refused in the middle of its
 window; and whoever those members are, they read already. Waves that have started are not looked at: their groups
-belong there.
+belong there. Where the journal was not read, only groups with members on both sides are told.
 
 Bad:
 
@@ -21,7 +21,7 @@ Bad:
             after: [{stragglers: {watch: 6m}}]
           rollback: {until: 24h, reverse: b-to-a}
     --- # topology scan
-    b: {topics: {orders: {}}, groups: {billing: {state: Stable, members: 2}}}
+    b: {topics: {orders: {}}, started_waves: {}, groups: {billing: {state: Stable, members: 2}}}
 
 Good:
 
@@ -40,7 +40,7 @@ Good:
             after: [{stragglers: {watch: 6m}}]
           rollback: {until: 24h, reverse: b-to-a}
     --- # topology scan
-    b: {topics: {orders: {}}, groups: {billing: {state: Empty}}}
+    b: {topics: {orders: {}}, started_waves: {}, groups: {billing: {state: Empty}}}
 
 Source: apache/kafka GroupCoordinator, UNKNOWN_MEMBER_ID for a commit into a live group
 """
@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.inventory import InventoryCluster
 from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural, some
@@ -59,13 +60,17 @@ from topology.rules.mig.moves import moved, moves
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     flow = moved(topology) if topology is not None else None
-    there = context.inventory.cluster(flow.target) if context.inventory is not None and flow is not None else None
-    if topology is None or flow is None or there is None:
+    inventory = context.inventory
+    there = inventory.cluster(flow.target) if inventory is not None and flow is not None else None
+    if topology is None or inventory is None or flow is None or there is None:
         return
+    here = inventory.cluster(flow.source)
     for move in moves(topology):
-        if f"{topology.name}/{move.name}" in there.started_waves:
+        if f"{topology.name}/{move.name}" in (there.started_waves or ()):
             continue
-        alive = [name for name in move.wave.consumers if name in there.groups and there.groups[name].members > 0]
+        alive = [name for name in move.wave.consumers if _members(there, name)]
+        if there.started_waves is None:
+            alive = [name for name in alive if _members(here, name)]
         if alive:
             first, names = there.groups[alive[0]], [shown(name) for name in alive]
             yield Problem(
@@ -77,6 +82,11 @@ def check(context: Context) -> Iterator[Problem]:
                 ids=(move.name, *alive),
                 help="stop these consumers at the target before the wave, or give one of the two another group id",
             )
+
+
+def _members(cluster: InventoryCluster | None, name: str) -> int:
+    group = cluster.groups.get(name) if cluster is not None else None
+    return group.members if group is not None else 0
 
 
 RULE = Rule("MIG819", "offset-commit-to-live-group", "error", __doc__, check, needs="live")

@@ -70,7 +70,9 @@ def check(context: Context) -> Iterator[Problem]:
     if topology is None or there is None:
         return
     mine = f"{topology.name}/"
-    started = {name.removeprefix(mine): hash_ for name, hash_ in there.started_waves.items() if name.startswith(mine)}
+    started = {
+        name.removeprefix(mine): hash_ for name, hash_ in (there.started_waves or {}).items() if name.startswith(mine)
+    }
     for move in moves(topology):
         if started.pop(move.name, wave_hash(move.wave)) != wave_hash(move.wave):
             yield Problem(

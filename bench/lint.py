@@ -109,7 +109,8 @@ def seen(clusters: int) -> dict[str, object]:
 
 
 def measure(command: list[str]) -> tuple[float, float, float]:
-    """Processor seconds, elapsed seconds and the most MiB of one process. Raises RuntimeError when it fails (findings are no failure)."""
+    """Processor seconds, elapsed seconds and the most MiB of one process. Raises RuntimeError when it fails (findings
+    are no failure)."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryFile() as out:
         actions = [(os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, out.fileno(), 2)]

@@ -36,7 +36,7 @@ def rules(form: str) -> None:
         title = manual_of(rule).title
         click.echo(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<7}  {needs:<9}  {rule.profile:<7}  {title}")
     click.echo(
-        f"\n{len(RULES)} rules. Needs: file (always asked), inventory (`lint --inventory`, `topology scan` writes one), "
+        f"\n{len(RULES)} rules. Needs: file (always asked), inventory (`lint --inventory`; `topology scan` takes one), "
         "live (`topology plan`).\nProfile: regular always has its severity; strict informs until `--profile strict`; "
         "audit is asked with `--profile audit`.",
         err=True,

@@ -53,7 +53,8 @@ def test_what_exists_is_compared_and_left_alone() -> None:
     configs += "cleanup.policy: %s, max.message.bytes: '%s', flush.ms: '%s'}"
     source = configs % ("1000", "compact", "2000", "1")
     target = configs % ("-1", "delete", "1000", "2")
-    scan = f"a: {{topics: {{orders: {{partitions: 3, {source}}}}}}}\nb: {{topics: {{orders: {{partitions: 4, {target}}}}}}}"
+    orders = "{topics: {orders: {partitions: %s, %s}}}"
+    scan = f"a: {orders % (3, source)}\nb: {orders % (4, target)}"
     found = differences(plan(", replication_factor: 3"), seen(scan), [])
     assert rows(found)[:-1] == [
         ("orders", "partitions", "4", "3", "unsupported", False),

@@ -124,7 +124,9 @@ CASES: list[Case] = [
     (
         "one behind the end",
         "SYC504",
-        FLOW % "" + SCAN + "b: {topics: {orders: {records_end: 9}}, groups: {g: {offsets: {orders: {0: 4, 1: 6}}, beyond: ['orders:1']}}}\n",
+        FLOW % ""
+        + SCAN
+        + "b: {topics: {orders: {}}, groups: {g: {offsets: {orders: {1: 6}}, beyond: ['orders:1']}}}\n",
         ["group `g` at b stands behind the end of `orders`"],
     ),
     (

@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusters.settings import ConnectionSettings
     from topology.drift import Difference
     from topology.inventory import Inventory
     from topology.lint import Result
@@ -64,8 +65,22 @@ def _scanned(compiled: Plan) -> Inventory:
     # another cluster than the pinned one is a finding here (CLU105), not the end
     settings = {each.alias: replace(connect(each.alias), cluster_id=None) for each in compiled.clusters}
     with ThreadPoolExecutor(8) as pool:
-        seen = pool.map(lambda alias: scan(settings[alias], sample_s=0), settings)
-        return Inventory(dict(zip(settings, seen, strict=True)), live=True)
+        seen = dict(zip(settings, pool.map(lambda alias: scan(settings[alias], sample_s=0), settings), strict=True))
+    if compiled.migration is not None:
+        target = compiled.flow(compiled.migration.flow).target
+        seen[target] = replace(seen[target], started_waves=_started(compiled, settings[target]))
+    return Inventory(seen, live=True)
+
+
+def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
+    """The waves that the journal knows. Raises BrokenChain."""
+    from cutover.journal import Chain
+    from cutover.journal_topic import TopicLog
+    from cutover.runs import started_waves
+
+    chain = Chain(compiled.topology)
+    chain.follow(TopicLog(settings).read(0))
+    return started_waves(chain)
 
 
 def _document(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from cutover.consumers_first import Result
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal import RUN, TAKEN_OVER, Entry, Journal, Kind, holder_of, outcome_of
+from cutover.journal import RUN, TAKEN_OVER, Chain, Entry, Journal, Kind, holder_of, outcome_of
 from topology.plan import Plan
+from topology.waves import wave_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ def claim(
         )
     new = Claim(journal, run or _new_name(), actor, plan.hash, wave)
     try:
-        new.write(RUN, "intent", {"topology": plan.topology, "wave": wave, "plan": plan.hash, "work": _work(plan)})
+        begun = {"topology": plan.topology, "wave": wave, "plan": plan.hash, "work": _work(plan)}
+        new.write(RUN, "intent", begun | {"wave_hash": _wave_hash(plan, wave)})
     except Superseded:
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
@@ -126,6 +128,24 @@ def _locked(plan: Plan, entries: list[Entry]) -> str:
         f"a migration of {plan.topology} is unfinished: {who}. If that process is dead, continue its work with "
         "--resume, or take it back with --abandon; two runs at once are never possible"
     )
+
+
+def started_waves(chain: Chain) -> dict[str, str]:
+    """`topology/wave` → the hash of what it moves, of every wave under way or done (not of those taken back)."""
+    found: dict[str, str] = {}
+    for run in dict.fromkeys(entry.run for entry in chain.entries):
+        entries = chain.run(run)
+        first, last = entries[0], entries[-1]
+        ended = last.step == RUN and last.kind == "outcome"
+        began = first.observation.get("wave_hash")
+        if isinstance(began, str) and not (ended and last.observation.get("state") != "done"):
+            found[f"{chain.topology}/{first.wave}"] = began
+    return found
+
+
+def _wave_hash(plan: Plan, wave: str) -> str | None:
+    known = [each for each in (plan.migration.waves if plan.migration else ()) if each.name == wave]
+    return wave_hash(known[0]) if known else None
 
 
 def _work(plan: Plan) -> dict[str, Any]:

@@ -8,10 +8,12 @@ import pytest
 
 from cutover.actions import LookAtLogs
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal import outcome_of
+from cutover.journal import Chain, outcome_of
+from cutover.runs import started_waves
 from cutover.steps import steps_of
 from tests.cutover.test_consumers_first import _at, _straggle, assert_back, assert_moved
 from tests.cutover.world import PRODUCER, Crash, FakeLog, World, a_migration, a_plan
+from topology.waves import wave_hash
 
 ENTRIES = 54  # of a clean run; the test below checks it
 
@@ -174,3 +176,28 @@ def test_the_evidence_tells_the_whole_run(tmp_path: Path) -> None:
     found = outcome_of(migration.journal.chain.entries, "seal")
     assert found is not None
     assert found[0]["evidence"] == str(tmp_path / "pack" / "evidence.json")
+
+
+def test_waves_under_way_or_done_are_known_by_what_they_move_and_those_taken_back_are_not() -> None:
+    plan = a_plan()
+    assert plan.migration is not None
+    [wave] = plan.migration.waves
+    known = {f"{plan.topology}/{wave.name}": wave_hash(wave)}
+
+    def started(log: FakeLog) -> dict[str, str]:
+        chain = Chain(plan.topology)
+        chain.follow(log.read(0))
+        return started_waves(chain)
+
+    world, under_way = World(), FakeLog(crash_at=20)
+    assert started(under_way) == {}
+    with pytest.raises(Crash):
+        a_migration(world, under_way, run_id="r1").run()
+    assert started(under_way) == known
+    done = FakeLog()
+    a_migration(World(), done).run()
+    assert started(done) == known
+    world, back = World(), FakeLog()
+    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
+    assert a_migration(world, back).run().state == "rolled_back"
+    assert started(back) == {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from topology.language import TOPOLOGY
 from topology.language.flow import SETTINGS
 from topology.manual import Manual, manual_of
+from topology.quantities import DURATIONS, SIZES
 from topology.rule import Rule
 from topology.rules import RULES
 from topology.shapes import Converted, Key, ListOf, MapOf, Named, Record, Scalar, ScalarOr, Shape
@@ -39,6 +40,9 @@ is said once. Examples: `topology/examples/`.
 LAYERS = """Under `defaults:`, in a pattern, and in each of `flows:`. A flow's settings lie over its pattern's,
 and those over the defaults, key by key; lists and `naming` are replaced as a whole. `topology explain FLOW.FIELD
 PATH` says where a value came from.
+"""
+UNITS = """| amount | written as | units |
+|---|---|---|
 """
 REFERENCES = """A selector is a topic's exact name, `{glob: …}` or `{regex: …}`; exclude wins. A secret is `{env:
 NAME}`, `{file: path}` or `{airflow_connection: id}`; there is no way to write the secret itself.
@@ -86,6 +90,7 @@ def reference() -> str:
     before = _must(wave.fields["gates"].shape).fields["before"].shape
     assert isinstance(before, ListOf), "a list of gates"
     parts.append("## Gates\n\nEach entry is one of these.\n\n" + _table(_must(before.item)))
+    parts.append(f"## Amounts\n\n{UNITS}{_units()}")
     parts.append(f"## Selectors and secrets\n\n{REFERENCES}")
     return "\n".join(parts)
 
@@ -133,9 +138,23 @@ def _rows(record: Record, above: str) -> Iterator[tuple[str, str, str, str]]:
         path = f"{above}{name}"
         shown = f"**`{path}`**" if name in record.required else f"`{path}`"
         yield shown, _kind(key), key.default, key.doc
-        inner = _record(key.shape)
-        if inner is not None and not _apart(key.shape):
-            yield from _rows(inner, f"{path}.")
+        below = key.shape.value if isinstance(key.shape, MapOf) else key.shape
+        inner = _record(below)
+        if inner is not None and not _apart(below):
+            yield from _rows(inner, f"{path}." if below is key.shape else f"{path}.NAME.")
+
+
+def _units() -> str:
+    """What amounts are written in; a bare number is refused."""
+    rows = [
+        ("duration", "`30s`, `1.5h`", DURATIONS),
+        ("size", "`1MiB`", SIZES),
+        ("rate", "`60MiB/s`", [f"{unit}/s" for unit in SIZES]),
+        ("share", "`5%`", ["%"]),
+    ]
+    return "".join(
+        f"| {name} | {shown} | {', '.join(f'`{unit}`' for unit in units)} |\n" for name, shown, units in rows
+    )
 
 
 def _kind(key: Key) -> str:

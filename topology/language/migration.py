@@ -123,7 +123,7 @@ MIGRATION = Named(
                 Record(
                     {
                         "not_before": Key(DURATION, "How long the source stays after the last wave."),
-                        "requires": Key(TEXTS, "What must be true by then."),
+                        "requires": Key(ListOf(word("all_waves_soaked", "verify_full")), "What must be true by then."),
                     },
                     required=("not_before",),
                 ),

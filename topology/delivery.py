@@ -106,6 +106,7 @@ class _Birth:
         if twin is not None:
             self._twice(twin, following)
             if not earlier and not flow.duplicates_allowed:
+                self.arrived[flow.target].append(following)  # it is there, too, though nobody follows it
                 return
         else:
             self._arrive(following)

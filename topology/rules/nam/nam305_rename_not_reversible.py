@@ -22,6 +22,7 @@ Source: own; MirrorMaker 2 builds its map of new topics by name (apache/kafka Mi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
@@ -33,7 +34,8 @@ from topology.rules.nam.places import ids, naming_of, said_at
 
 
 def check(context: Context) -> Iterator[Problem]:
-    yield from context.problems("NAM305")
+    for problem in context.problems("NAM305"):
+        yield replace(problem, severity="error")  # such a naming cannot even be applied
     if context.topology is not None:
         yield from _maps(context.topology)
 
@@ -67,7 +69,6 @@ def _lost(renames: Value, name: str, flow: Flow) -> Problem:
         path=f"{flow.path}.naming.map.{shown(name)}",
         ids=(flow.id, name, to),
         help=f"take `{shown(name)}` out of the map, or select it and exclude `{to}`",
-        severity="warning",
     )
 
 
@@ -83,8 +84,7 @@ def _idle(renames: Value, names: list[str], flows: list[Flow]) -> Problem:
         path=f"{flows[0].path}.naming.map.{shown(names[0])}",
         ids=(*ids(flows), *names),
         help=(f"did you mean `{near}`? " if near else "") + "select the topic, or remove the entry",
-        severity="warning",
     )
 
 
-RULE = Rule("NAM305", "rename-not-reversible", "error", __doc__, check)
+RULE = Rule("NAM305", "rename-not-reversible", "warning", __doc__, check)

@@ -41,14 +41,15 @@ def lint(
     """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it; those that say
     the same `metadata.name` form one topology.
 
-    Exits 1 with findings, 2 when a path is missing or holds no topology (another kind of document, not text).
+    Exits 1 with findings, 2 when a path is missing or holds no topology (another kind of document, not text); the
+    other files are linted all the same.
     """
     from dataclasses import replace
 
     from topology.baseline import read_baseline
     from topology.configuration import configuration_for, read_configuration
     from topology.lint import lint_loaded
-    from topology.load import load_all
+    from topology.load import load_readable
     from topology.reports import rendered
 
     seen = None
@@ -58,7 +59,11 @@ def lint(
 
         seen = inventory_from_json(read_file(inventory))
     known = read_baseline(baseline) if baseline is not None else frozenset()
-    files = [(path, loaded) for path in paths for loaded in load_all(path)]
+    files, unreadable = [], []
+    for path in paths:
+        found, errors = load_readable(path)
+        files += [(path, loaded) for loaded in found]
+        unreadable += errors
     topologies = [loaded.topology for _, loaded in files if loaded.topology is not None]
     results = []
     for path, loaded in files:
@@ -67,5 +72,10 @@ def lint(
             configuration = replace(configuration, profile=profile)
         others = [each for each in topologies if each is not loaded.topology]
         results.append(lint_loaded(loaded, seen, configuration, known, others))
-    click.echo(rendered(results, form, colour=sys.stdout.isatty()), nl=False)
+    if results or form not in ("text", "concise"):
+        click.echo(rendered(results, form, colour=sys.stdout.isatty()), nl=False)
+    for error in unreadable:  # what can be judged is; the others are named, and the exit code says so
+        click.echo(f"topology: {error}", err=True)
+    if unreadable:
+        return 2
     return int(any(RANK[f.severity] <= RANK[fail_on] for result in results for f in result.findings))

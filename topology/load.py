@@ -81,11 +81,28 @@ def load_path(path: Path) -> Loaded:
 
 def load_all(path: Path) -> list[Loaded]:
     """All topologies of a path, in the order of their first files. Raises UnreadableTopology."""
+    found, unreadable = load_readable(path)
+    if unreadable:
+        raise unreadable[0]
+    return found
+
+
+def load_readable(path: Path) -> tuple[list[Loaded], list[UnreadableTopology]]:
+    """All topologies of a path that can be judged, and why the other files cannot."""
     groups: dict[str, list[Part]] = {}
-    for file in files_of(path):
-        part = read_part(read_text(file), str(file))
-        groups.setdefault(part.name or f"{file} alone", []).append(part)
-    return [load_parts(parts) for parts in groups.values()]
+    unreadable: list[UnreadableTopology] = []
+    try:
+        files = files_of(path)
+    except UnreadableTopology as error:
+        return [], [error]
+    for file in files:
+        try:
+            part = read_part(read_text(file), str(file))
+        except UnreadableTopology as error:
+            unreadable.append(error)
+        else:
+            groups.setdefault(part.name or f"{file} alone", []).append(part)
+    return [load_parts(parts) for parts in groups.values()], unreadable
 
 
 def load_text(text: str, file: str = "topology.yaml") -> Loaded:
@@ -115,6 +132,8 @@ def load_parts(parts: Iterable[Part]) -> Loaded:
     root = language.TOPOLOGY.read(roots[0] if len(roots) == 1 else _together(roots), "", reader)
     assert root is not None, "a mapping always gives a value"
     topology, more = resolve(root, parts[0].file)
+    if any("topics" in problem.path for problem in reader.problems):
+        more = [each for each in more if not each.message.endswith("says no `topics.include`")]  # it tried to
     return Loaded(parts[0].file, sources, topology, (*problems, *reader.problems, *more), tuple(roots))
 
 

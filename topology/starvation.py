@@ -43,7 +43,7 @@ def starved(topology: Topology, graph: TopicGraph) -> Iterator[Starved]:
         return
     active, standby = body.get("active"), body.get("standby")
     wanted = selection_of(body, topology.root.at("defaults"))
-    if wanted is None:
+    if wanted is None or active == standby:
         return
     at_home = [
         route.end[1]

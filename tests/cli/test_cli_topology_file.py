@@ -72,3 +72,13 @@ def test_linting_imports_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=EXAMPLES.parents[1], timeout=60, check=False
     )
     assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n")
+    (tmp_path / "b.yaml").write_bytes((EXAMPLES / "broken" / "loop.yaml").read_bytes())
+    done = topology("lint", tmp_path, tmp_path / "missing.yaml", "--format", "json")
+    assert done.returncode == 2
+    assert "GRF201" in {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
+    assert "this is a ConfigMap" in done.stderr
+    assert "missing.yaml" in done.stderr

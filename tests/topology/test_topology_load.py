@@ -103,7 +103,7 @@ def test_defaults_lie_under_patterns_and_flows_override_by_id(tmp_path: Path) ->
         ("b-to-c", "process", 2**20, "identity"),
     ]
     line = text.splitlines().index("  - {source: b, target: c, workers: {quota: 1MiB/s}}") + 1
-    assert list(origins(path, "b-to-c.workers.quota")) == [f"b-to-c.workers.quota = 1048576  ({path}:{line})"]
+    assert list(origins(path, "b-to-c.workers.quota")) == [f"b-to-c.workers.quota = 1MiB/s  ({path}:{line})"]
     assert list(origins(path, "a-to-b.state")) == ['a-to-b.state = "running"  (built in)']
     with pytest.raises(NotInPlan, match="did you mean a-to-b"):
         list(origins(path, "a-to-bb.state"))

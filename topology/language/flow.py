@@ -59,11 +59,20 @@ def _sync(what: str, **more: Key) -> Record:
     )
 
 
-LAG = Record(
-    {
-        "p99": Key(DURATION, "Ninety-nine of a hundred records are at most so late."),
-        "max": Key(DURATION, "No record is later than this while both clusters are up."),
-    }
+def _lag(value: Value) -> None:
+    p99, most = value.get("p99"), value.get("max")
+    if p99 is not None and most is not None and p99 > most:
+        raise ValueError("`p99` is more than `max`; most records cannot be later than the latest")
+
+
+LAG = Converted(
+    Record(
+        {
+            "p99": Key(DURATION, "Ninety-nine of a hundred records are at most so late."),
+            "max": Key(DURATION, "No record is later than this while both clusters are up."),
+        }
+    ),
+    _lag,
 )
 TOPICS = Record(
     {

@@ -50,7 +50,7 @@ def check(context: Context) -> Iterator[Problem]:
     if topology is None or migration is None:
         return
     named = migration.at("flow")
-    if named is not None:
+    if named is not None and _flows_are_whole(context, topology):
         yield from _unknown(topology, named, "migration.flow")
     flow = topology.flow(named.data) if named is not None else None
     for index, wave in enumerate(migration.list("waves")):
@@ -65,6 +65,12 @@ def check(context: Context) -> Iterator[Problem]:
                     ids=(flow.id, topic.data.text),
                     help="add the topic to the flow, or take it out of the wave",
                 )
+
+
+def _flows_are_whole(context: Context, topology: Topology) -> bool:
+    """Whether the flows are those that were meant: after a mistake in them, a missing one says nothing."""
+    broken = any(problem.path.startswith(("pattern", "flows", "defaults")) for problem in context.loaded.problems)
+    return not broken and all({flow.source, flow.target} <= topology.clusters.keys() for flow in topology.flows)
 
 
 def _unknown(topology: Topology, value: Value, path: str) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from topology.model import Flow, Topology
+from topology.quoting import shown
 from topology.symbols import Symbol, births, carried
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Node = tuple[str, Symbol]
 MAX_HOPS = 64
+MAX_TOLD_NODES = 16
+MAX_TOLD_NAME = 70
 # What is followed before the search gives up and nothing is proven: see `names` and `delivery`.
 MAX_NODES = 50_000
 MAX_NODES_PER_FLOW = 20
@@ -33,7 +36,11 @@ class Route:
     flows: tuple[Flow, ...] = ()
 
     def __str__(self) -> str:
-        return " -> ".join(f"{cluster}/{symbol}" for cluster, symbol in self.nodes)
+        told = [f"{cluster}/{shown(str(symbol), MAX_TOLD_NAME)}" for cluster, symbol in self.nodes]
+        if len(told) > MAX_TOLD_NODES:
+            ends = MAX_TOLD_NODES // 2
+            told = [*told[:ends], f"({len(told) - 2 * ends} more)", *told[-ends:]]
+        return " -> ".join(told)
 
     @property
     def birth(self) -> Node:

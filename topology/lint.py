@@ -14,14 +14,11 @@ from topology.finding import SEVERITIES, Finding, Label, Problem, Severity
 from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
 from topology.model import Topology
-from topology.overlap import bounded
+from topology.overlap import WORK, WORK_PER_FLOW, bounded
 from topology.rule import Context, Profile, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
 
-# What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
-WORK = 500_000
-WORK_PER_FLOW = 300
 MAX_ERRORS = 5_000
 MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
 

@@ -23,6 +23,9 @@ MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
 MAX_WORK = 100_000
 MAX_TOTAL = 500_000
+# What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
+WORK = 500_000
+WORK_PER_FLOW = 300
 # Renames pile constraints up, hop by hop; a question with few of them is not worth counting.
 FEW = 8
 WORK_PER_CONSTRAINT = 8

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from topology.graph import build
 from topology.model import Topology
+from topology.overlap import WORK, WORK_PER_FLOW, bounded
 from topology.picture.edge import Edge
+from topology.quoting import shown
+from topology.selectors import Selector
+
+NAMED = 12  # selectors on one arrow
 
 
 def draw(topology: Topology, form: str, level: str) -> str:
     """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
-    graph = build(topology)
+    with bounded(WORK + WORK_PER_FLOW * len(topology.flows)):
+        graph = build(topology)
     loops = {
         flow.id for route in (*graph.cycles, *(each.route for each in graph.growth)) for flow in route.loop().flows
     }
@@ -21,7 +29,7 @@ def draw(topology: Topology, form: str, level: str) -> str:
             edges.append(Edge(*pair, flow_id, flow_id, flow_id in paused, flow_id in loops))
     else:
         for flow in topology.flows:
-            names = ", ".join(str(each) for each in flow.plan.topics.include)
+            names = _named(flow.plan.topics.include)
             if flow.plan.naming.policy != "identity":
                 names += f" ({flow.plan.naming.policy})"
             edges.append(Edge(flow.source, flow.target, flow.id, names, flow.id in paused, flow.id in loops))
@@ -39,3 +47,8 @@ def draw(topology: Topology, form: str, level: str) -> str:
     from topology.picture import languages
 
     return {"mermaid": languages.mermaid, "dot": languages.dot}[form](edges, alone)
+
+
+def _named(selectors: Sequence[Selector]) -> str:
+    names = ", ".join(shown(each.text) for each in selectors[:NAMED])
+    return f"{names} and {len(selectors) - NAMED} more" if len(selectors) > NAMED else names

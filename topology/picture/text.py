@@ -13,8 +13,8 @@ SHOWN = 6
 def text(edges: list[Edge], alone: Iterable[str] = ()) -> str:
     """Without a newline at the end."""
     lines = _folded(edges) if len(edges) > FOLDED else _each(edges)
-    left = ", ".join(alone)
-    lines += [f"no flow: {left}"] if left else []
+    left = list(alone)
+    lines += [f"no flow: {_some(left)}"] if left else []
     return "\n".join(lines).rstrip() or "no flows"
 
 

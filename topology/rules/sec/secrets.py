@@ -30,12 +30,12 @@ _TEXTS = (
     (re.compile(r"://[^\s/@]+@"), ADDRESS),
     (re.compile(r"\b(?:Bearer|Basic)\s+(?=\S*[0-9=])[A-Za-z0-9._~+/=-]{16,}"), "an authorisation header"),
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), "an AWS access key"),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+"), "a JSON web token"),
+    (re.compile(r"(?<![\w-])(?=[\w-]*\beyJ[\w-]{8})[\w-]+\.[\w-]{8,}\.[\w-]+"), "a JSON web token"),
     (re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,})"), "an access token"),
     (re.compile(r"(?i)(?:password|passwd|secret|token|api_?key)\s*=\s*[\"']?[^\s\"'${<]{2,}"), "a password in a text"),
 )
 # user:password@host, where no sentence and no mail address is expected
-_USER = re.compile(r"(?<![^\s\"',\[])(?!mailto:)[^\s/@:]+:[^\s/@:]+@[^\s@]")
+_USER = re.compile(r"(?<![^\s\"',\[])(?!mailto:)[^\s/@:]{1,128}:[^\s/@:]+@[^\s@]")
 _PROSE = {"owner", "description", "approval", "none"}
 _PERHAPS = re.compile(r"[@=]|-----BEGIN|LoginModule|Bearer|Basic|AKIA|ASIA|eyJ|gh[pousr]_|xox", re.IGNORECASE)
 _INTERPOLATION = re.compile(r"\$\{[\w.:/-]+\}|\$\([\w.]+\)|\{\{[^{}]+\}\}|<%[^%]*%>")

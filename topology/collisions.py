@@ -52,7 +52,7 @@ def collisions(graph: TopicGraph) -> Iterator[Collision]:
                 continue
             else:
                 pairs = _between(by_symbol[one], by_symbol[two])
-            name = min(str(one), str(two), key=lambda text: (len(text), text))
+            name = max(str(one), str(two), key=lambda text: (len(text), text))  # the narrower of two patterns, mostly
             for first, second in pairs:
                 key = (first.id, second.id)
                 known = found.get(key)
@@ -93,6 +93,8 @@ def _within(flows: list[Flow]) -> Iterator[tuple[Flow, Flow]]:
 
 
 def _between(ones: list[Flow], twos: list[Flow]) -> Iterator[tuple[Flow, Flow]]:
-    for one, two in ((one, two) for one in ones[:50] for two in twos[:50]):
+    first = sorted(ones, key=lambda flow: (flow.merge_allowed, flow.id))[:50]  # those that do not allow it are told
+    second = sorted(twos, key=lambda flow: (flow.merge_allowed, flow.id))[:50]
+    for one, two in ((one, two) for one in first for two in second):
         if one.id != two.id and not (one.merge_allowed and two.merge_allowed):
             yield (one, two) if one.id < two.id else (two, one)

@@ -8,7 +8,7 @@ where another one was is reported and not followed (unless it is allowed), so th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from topology.graph import MAX_HOPS, Lanes, Node, Route, TopicGraph
@@ -56,7 +56,7 @@ class _Birth:
         self.birth = birth
         self.todo = deque([Copy(Route((birth,)), (frozenset({birth[0]}),))])
         self.arrived: dict[str, list[Route]] = {}
-        self._by_name: dict[tuple[str, ...], list[tuple[int, Route]]] = {}
+        self._by_name: dict[tuple[str, int], list[Route]] = {}
         self._arrive(Route((birth,)))
         self.told = 0
         self.passed = 0
@@ -119,13 +119,12 @@ class _Birth:
         cluster, symbol = route.end
         found = self.arrived.setdefault(cluster, [])
         found.append(route)
-        for key in _keys(cluster, symbol):
-            self._by_name.setdefault(key, []).append((len(found), route))
+        self._by_name.setdefault(_key(cluster, symbol), []).append(route)
 
     def _twin(self, cluster: str, symbol: Symbol) -> Route | None:
         """The first that arrived there with a name in common."""
-        found = {number: route for key in _keys(cluster, symbol) for number, route in self._by_name.get(key, ())}
-        return next((found[number] for number in sorted(found) if found[number].end[1].meets(symbol)), None)
+        found = self._by_name.get(_key(cluster, symbol), ())
+        return next((route for route in found if route.end[1].meets(symbol)), None)
 
     def _ends(self, flow: Flow) -> frozenset[str]:
         """What a guard knows of a record that an unguarded flow wrote."""
@@ -139,13 +138,8 @@ class _Birth:
             self.told += 1
 
 
-def _keys(cluster: str, symbol: Symbol) -> Iterator[tuple[str, ...]]:
-    """Two symbols of one birth that meet have one of these in common: what stands around the name at birth."""
-    if symbol.birth is None or symbol.now is None:
-        yield cluster, symbol.before, symbol.after
-        return
-    yield cluster, symbol.now
-    place = symbol.now.find(symbol.birth)
-    while place >= 0:
-        yield cluster, symbol.now[:place], symbol.now[place + len(symbol.birth) :]
-        place = symbol.now.find(symbol.birth, place + 1)
+def _key(cluster: str, symbol: Symbol) -> tuple[str, int]:
+    """Two symbols of one birth that meet have this in common: how much was added to the name since."""
+    if symbol.birth is not None and symbol.now is not None:
+        return cluster, len(symbol.now) - len(symbol.birth)
+    return cluster, len(symbol.before) + len(symbol.after)

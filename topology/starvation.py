@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topology.graph import Route, TopicGraph
 from topology.model import Topology
@@ -19,10 +19,12 @@ MAX_CASES = 64
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """example: a birth name that shows it. Without certainty the patterns were too many to compare."""
+    """example: a birth name that shows it. Without certainty the patterns were too many to compare. paused: only paused
+    flows bring it."""
 
     example: str | None
     certain: bool = True
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +48,32 @@ def starved(topology: Topology, graph: TopicGraph) -> Iterator[Starved]:
     if wanted is None or active == standby:
         return
     at_home = [
-        route.end[1]
+        route
         for birth, routes in graph.deliveries.items()
         if birth[0] == active
         for route in routes
         if route.end[0] == standby
     ]
     for symbol in carried_through(wanted):
-        if (missing := _missing(symbol, wanted, at_home)) is not None:
+        if (missing := _unserved(symbol, wanted, at_home)) is not None:
             yield Starved(active, standby, str(symbol), Route(((active, symbol),)), missing)
     for birth in sorted(graph.deliveries, key=lambda node: (node[0], str(node[1]))):
         if birth[0] in (active, standby):
             continue  # told above, or held there already
         routes = graph.deliveries[birth]
-        arrivals = [route.end[1] for route in routes if route.end[0] == standby]
+        arrivals = [route for route in routes if route.end[0] == standby]
         for route in routes:
-            if route.end[0] == active and (missing := _missing(route.end[1], wanted, arrivals)) is not None:
+            if route.end[0] == active and (missing := _unserved(route.end[1], wanted, arrivals)) is not None:
                 yield Starved(active, standby, str(route.end[1]), route, missing)
                 break
+
+
+def _unserved(held: Symbol, wanted: TopicSelection, arrivals: list[Route]) -> Missing | None:
+    missing = _missing(held, wanted, [route.end[1] for route in arrivals])
+    if missing is None and not all(route.running for route in arrivals):
+        missing = _missing(held, wanted, [route.end[1] for route in arrivals if route.running])
+        return None if missing is None else replace(missing, paused=True)
+    return missing
 
 
 def _missing(held: Symbol, wanted: TopicSelection, arrivals: list[Symbol]) -> Missing | None:

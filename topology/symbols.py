@@ -64,16 +64,17 @@ class Symbol:
             return holds(other.constraints, self.birth) and f"{other.before}{self.birth}{other.after}" == self.now
         if other.birth is not None:
             return other.meets(self)
-        same = (self.before, self.after) == (other.before, other.after)
-        return same and shares(self.constraints | other.constraints).found
+        both = self.constraints | other.constraints
+        if (self.before, self.after) == (other.before, other.after):
+            return shares(both).found
+        return any(holds(both, name) for name in _shifted(self, other))
 
     def collides(self, other: Symbol) -> bool:
         """For two symbols of any birth places: whether some name is called the same here."""
         if self.now is not None and other.now is not None:
             return self.now == other.now
         if self.now is not None:
-            inner = other.strip(self.now)
-            return inner is not None and holds(other.constraints, inner)
+            return other.is_called(self.now)
         if other.now is not None:
             return other.collides(self)
         before = max(self.before, other.before, key=len)
@@ -82,7 +83,14 @@ class Symbol:
             return False
         if not (after.endswith(self.after) and after.endswith(other.after)):
             return False
-        return shares(self._inside(before, after) | other._inside(before, after)).found
+        if shares(self._inside(before, after) | other._inside(before, after)).found:
+            return True
+        return any(self.is_called(name) and other.is_called(name) for name in _overlapping(before, after))
+
+    def is_called(self, name: str) -> bool:
+        """Whether some topic of a pattern symbol is called so here."""
+        inner = self.strip(name)
+        return inner is not None and holds(self.constraints, inner)
 
     def _inside(self, before: str, after: str) -> frozenset[Constraint]:
         """The constraints on what stands between a longer `before` and `after`."""
@@ -93,6 +101,30 @@ class Symbol:
         """The X of a pattern symbol for a name here."""
         inner = name[len(self.before) : len(name) - len(self.after)] if name.startswith(self.before) else ""
         return inner if inner and f"{self.before}{inner}{self.after}" == name else None
+
+
+def _overlapping(before: str, after: str) -> Iterator[str]:
+    """Names that begin with `before` and end with `after` and have nothing between: the two may share characters."""
+    for shared in range(min(len(before), len(after)) + 1):
+        if before.endswith(after[:shared]):
+            yield before + after[shared:]
+
+
+def _shifted(one: Symbol, two: Symbol) -> Iterator[str]:
+    """Birth names X that are called the same under two different renames, `b1 + X + a1 = b2 + X + a2`: the longer
+    beginning moves X over by `step`, so X repeats itself every len(step) characters."""
+    first, second = sorted((one, two), key=lambda symbol: len(symbol.before))
+    step = second.before[len(first.before) :]
+    added = len(first.before) + len(first.after)
+    if not step or not second.before.startswith(first.before) or added != len(second.before) + len(second.after):
+        return
+    if not first.after.endswith(second.after):
+        return
+    tail = first.after[: len(first.after) - len(second.after)]
+    for length in range(1, MAX_NAME - added + 1):
+        name = (step * (length // len(step) + 1))[:length]
+        if name + tail == step + name:
+            yield name
 
 
 def births(flow: PlanFlow) -> Iterator[Symbol]:

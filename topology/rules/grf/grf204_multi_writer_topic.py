@@ -51,13 +51,19 @@ def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem
     for each in collisions(graph):
         first, second = each.first, each.second
         if frozenset((first.id, second.id)) not in told:
+            paused = [flow for flow in (first, second) if flow.plan.state == "paused"]
+            back = any(flow.path.endswith(".failback") for flow in paused)
             yield Problem(
                 "GRF204",
                 f"{first.id} and {second.id} both write `{each.cluster}/{each.name}`",
                 tuple(sorted({Label(first.declared, first.id), Label(second.declared, second.id)})),
                 path=first.path,
                 ids=(first.id, second.id),
-                help="rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
+                help="one of them is paused; never run both"
+                if paused
+                else "rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
+                # the way back of a standby meets what feeds the active by design; a failback stops that first
+                severity="info" if back else "warning" if paused else None,
             )
 
 

@@ -50,15 +50,19 @@ def check(context: Context) -> Iterator[Problem]:
             labels.append(Label(way.declared, f"{way.id} does not take all of it"))
         example = each.missing.example
         shown = f", for example `{example}`" if example not in (None, each.topic) else ""
+        how = "only come by a paused flow to" if each.missing.paused else "never reach the standby"
         yield Problem(
             "GRF210",
-            f"records of `{each.topic}` in {each.active} never reach the standby {each.standby}{shown}",
+            f"records of `{each.topic}` in {each.active} {how} {each.standby}{shown}",
             tuple(labels),
             path="pattern.active_standby",
             ids=(each.active, each.standby),
             notes=(f"route: {each.route}",) if each.route.flows else (),
-            help="let the flow to the standby select them (and forward them, if a flow brought them), "
+            help="set `state: running` on the flow to the standby"
+            if each.missing.paused
+            else "let the flow to the standby select them (and forward them, if a flow brought them), "
             "or exclude them in the pattern",
+            severity="warning" if each.missing.paused else None,
             confidence="certain" if each.missing.certain else "possible",
         )
 

@@ -47,6 +47,7 @@ def check(context: Context) -> Iterator[Problem]:
                 tuple(sorted({Label(first.declared, first.id), Label(second.declared, second.id)})),
                 path=second.path,
                 ids=(first.id, second.id),
+                severity=None if first.plan.state == second.plan.state == "running" else "warning",
                 help="let them select different topics (`exclude` in one of them), or make one flow of both",
             )
 

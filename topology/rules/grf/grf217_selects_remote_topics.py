@@ -61,7 +61,7 @@ def check(context: Context) -> Iterator[Problem]:
                     path=f"{onward.path}.topics",
                     ids=tuple(sorted((onward.id, bringing.id))),
                     notes=(f"route: {route}",),
-                    help=f'exclude {{glob: "{bringing.plan.naming.before or "*"}*"}}, set `forward: local`, '
+                    help=f"exclude the names that {bringing.id} makes, set `forward: local` on {onward.id}, "
                     "or use the pattern `chain` if it is meant",
                 )
 

@@ -13,7 +13,7 @@ from cli.plans import connector, plan_at
 
 @click.command(epilog="Example: topology apply orders.yaml --yes")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--yes", is_flag=True, help="Do not ask before the first change.")
+@click.option("--yes", is_flag=True, help="Do not ask before the first change (only a terminal is asked).")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def apply(path: Path, yes: bool, form: str) -> int:
     """Create what the plan needs on its clusters and write the desired flows.
@@ -22,6 +22,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
     Applying the same file again changes nothing.
     """
     from replicator.apply import Change, apply_plan
+    from topology.undone import undone_at
 
     plan = plan_at(path)
     if not yes and sys.stdin.isatty():
@@ -32,6 +33,8 @@ def apply(path: Path, yes: bool, form: str) -> int:
         if form == "text":
             click.echo(f"{change.cluster}: {change.what} {change.name}")
 
+    for each in undone_at(path):
+        click.echo(f"note: {each}", err=True)
     changes = apply_plan(plan, connector(plan), say)
     if form == "json":
         rows = [{"cluster": change.cluster, "what": change.what, "name": change.name} for change in changes]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from topology.inventory import Inventory
     from topology.lint import Result
     from topology.plan import Plan
+    from topology.undone import Undone
 
 
 @click.command(epilog="Example: topology plan orders.yaml --fail-on-changes")
@@ -36,6 +37,8 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     from topology.configuration import configuration_for
     from topology.drift import differences
     from topology.lint import lint_path
+    from topology.load import load_path
+    from topology.undone import undone
 
     writable(output)
     compiled = compile_path(path)
@@ -43,10 +46,13 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     result = lint_path(path, inventory, configuration_for(path))
     own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
     found = differences(compiled, inventory, own)
-    document = json.dumps(_document(compiled, inventory, found, result), indent=2, ensure_ascii=False) + "\n"
+    topology = load_path(path).topology
+    missing = list(undone(topology, inventory)) if topology is not None else []
+    document = json.dumps(_document(compiled, inventory, found, result, missing), indent=2, ensure_ascii=False) + "\n"
     if output is not None:
         write_all({output: document})
-    click.echo(document if form == "json" else "\n".join(_lines(compiled, inventory, found, result)), nl=form != "json")
+    text = "\n".join(_lines(compiled, inventory, found, result, missing)) + "\n"
+    click.echo(document if form == "json" else text, nl=False)
     if result.errors:
         return 1
     return 3 if fail_on_changes and any(each.applied for each in found) else 0
@@ -83,7 +89,9 @@ def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
     return started_waves(chain)
 
 
-def _document(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> dict[str, Any]:
+def _document(
+    compiled: Plan, inventory: Inventory, found: list[Difference], result: Result, missing: list[Undone]
+) -> dict[str, Any]:
     return {
         "schema": 1,
         "topology": compiled.topology,
@@ -93,11 +101,14 @@ def _document(compiled: Plan, inventory: Inventory, found: list[Difference], res
             for alias, each in sorted(inventory.clusters.items())
         },
         "changes": [each.to_json() for each in found],
+        "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in missing],
         "findings": [finding.to_json() for finding in result.findings],
     }
 
 
-def _lines(compiled: Plan, inventory: Inventory, found: list[Difference], result: Result) -> Iterator[str]:
+def _lines(
+    compiled: Plan, inventory: Inventory, found: list[Difference], result: Result, missing: list[Undone]
+) -> Iterator[str]:
     from topology.reports.text import frames
 
     for frame in frames(result):
@@ -110,11 +121,12 @@ def _lines(compiled: Plan, inventory: Inventory, found: list[Difference], result
         if not mine:
             yield "  no difference"
         yield ""
+    yield from (f"! {each}" for each in missing)
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}
     yield (
-        f"{compiled.topology}: {len(applied)} things to create or update with `topology apply`, "
-        f"{len(left)} that differ and are left alone  ({compiled.hash[:19]})"
+        f"{compiled.topology}: {len(applied)} to create or update with `topology apply`, "
+        f"{len(left)} differ and are left alone  ({compiled.hash[:19]})"
     )
 
 

@@ -10,6 +10,8 @@ from topology.load import load_path
 from topology.model import Topology
 from topology.plan import Plan, sealed
 
+MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214")
+
 
 def compile_path(path: Path) -> Plan:
     """Raises InvalidTopology (any finding of severity error) and UnreadableTopology."""
@@ -17,10 +19,12 @@ def compile_path(path: Path) -> Plan:
 
     loaded = load_path(Path(path))
     result = lint_loaded(loaded)
-    if result.errors or loaded.topology is None:
+    # what has no meaning stays an error here, whatever a comment says
+    silenced = [finding for finding in result.suppressed if finding.rule.startswith(MEANINGLESS)]
+    errors = (*(finding for finding in result.findings if finding.severity == "error"), *silenced)
+    if result.errors or silenced or loaded.topology is None:
         from topology.reports.concise import concise
 
-        errors = tuple(finding for finding in result.findings if finding.severity == "error")
         raise InvalidTopology(concise([replace(result, findings=errors)]), result.findings)
     return plan_of(loaded.topology, result.proofs)
 

@@ -86,11 +86,11 @@ def _existing(
             "partitions",
             str(there.partitions),
             str(here.partitions),
-            "safe" if fewer else "unsupported",
+            "unsafe" if fewer else "unsupported",
             False,
-            "records of the missing partitions wait"
+            f"records of the missing partitions are not copied; raise it to {here.partitions} at {alias}"
             if fewer
-            else "partitions cannot be taken away; keys land elsewhere",
+            else "partitions cannot be taken away; keys go elsewhere",
         )
     if flow.replication_factor is not None and there.replication_factor != flow.replication_factor:
         live, asked = str(there.replication_factor), str(flow.replication_factor)

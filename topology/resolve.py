@@ -50,6 +50,8 @@ def resolve(root: Value, file: str) -> tuple[Topology, list[Problem]]:
             continue
         flows.append(Flow(_plan_flow(draft, shared), draft.settings, draft.declared, draft.path))
     clusters = root.at("clusters")
+    for alias, value in clusters.fields.items() if clusters else ():
+        problems += _connection_problems(alias, value)
     topology = Topology(
         file=file,
         name=root.get("metadata", "name", default=""),
@@ -59,6 +61,24 @@ def resolve(root: Value, file: str) -> tuple[Topology, list[Problem]]:
         migration=_migration(root.at("migration")),
     )
     return topology, problems
+
+
+def _connection_problems(alias: str, cluster: Value) -> Iterable[Problem]:
+    """What a client would refuse only when it connects."""
+    security = cluster.at("security")
+    if security is None or security.at("protocol") is None:
+        return
+    protocol, mechanism, path = security.get("protocol"), security.get("mechanism"), f"clusters.{alias}.security"
+    here = security.at("mechanism") or security.at("protocol")
+    assert here is not None, "the protocol is there"
+    if protocol.startswith("SASL_") and mechanism is None:
+        yield Problem("SYN012", f"`{path}`: {protocol} needs a `mechanism`", (Label(here.span),), path)
+    elif protocol.startswith("SASL_") and mechanism != "GSSAPI" and security.at("credentials") is None:
+        message, help_ = f"`{path}`: {mechanism} needs `credentials`", "say where they are: {env: NAME}, {file: path}"
+        yield Problem("SYN012", message, (Label(here.span),), path, help=help_)
+    elif mechanism is not None and not protocol.startswith("SASL_"):
+        message = f"`{path}`: `mechanism: {mechanism}` needs the protocol SASL_SSL (or SASL_PLAINTEXT), not {protocol}"
+        yield Problem("SYN009", message, (Label(here.span),), path, help="change the protocol, or drop the mechanism")
 
 
 def selection_of(settings: Value, defaults: Value | None) -> TopicSelection | None:

@@ -18,32 +18,21 @@ from topology.language.scalars import (
     TEXTS,
     word,
 )
-from topology.model import Value
-from topology.shapes import Converted, Key, ListOf, MapOf, Named, Record
+from topology.shapes import Key, ListOf, MapOf, Named, Record
 
-
-def _security(value: Value) -> None:
-    protocol, mechanism = value.get("protocol", default=""), value.get("mechanism")
-    if mechanism is not None and not protocol.startswith("SASL_"):
-        raise ValueError(f"`mechanism: {mechanism}` needs `protocol: SASL_SSL` (or SASL_PLAINTEXT), not {protocol}")
-
-
-SECURITY = Converted(
-    Record(
-        {
-            "protocol": Key(word("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."),
-            "mechanism": Key(
-                word("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
-                "Kafka's sasl.mechanism; only with a SASL protocol.",
-            ),
-            "credentials": Key(SECRET, "Where user and password (or the connection) are; never the secret itself."),
-            "ca": Key(SECRET, "The certificate authority that signed the brokers' certificates."),
-            "certificate": Key(SECRET, "The client's certificate, for mutual TLS."),
-            "key": Key(SECRET, "The client's private key, for mutual TLS."),
-        },
-        required=("protocol",),
-    ),
-    _security,
+SECURITY = Record(
+    {
+        "protocol": Key(word("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."),
+        "mechanism": Key(
+            word("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
+            "Kafka's sasl.mechanism; only with a SASL protocol.",
+        ),
+        "credentials": Key(SECRET, "Where user and password (or the connection) are; never the secret itself."),
+        "ca": Key(SECRET, "The certificate authority that signed the brokers' certificates."),
+        "certificate": Key(SECRET, "The client's certificate, for mutual TLS."),
+        "key": Key(SECRET, "The client's private key, for mutual TLS."),
+    },
+    required=("protocol",),
 )
 FACTS = Record(
     {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from topology.language.scalars import (
@@ -38,8 +39,9 @@ def _naming(value: Value) -> None:
         raise ValueError(f"policy {policy} needs `{needs}`")
     if policy == "template":
         text = value.get("template")
-        if len(text) > MAX_TEMPLATE:
-            raise ValueError(f"the template has {len(text)} characters; a topic's name has at most {MAX_TEMPLATE}")
+        fixed = len(re.sub(r"\{(?:topic|source|target)\}", "", text[: 2 * MAX_TEMPLATE]))
+        if fixed > MAX_TEMPLATE:
+            raise ValueError(f"the template has too many characters; a topic's name has at most {MAX_TEMPLATE}")
         template(text, "s", "t")
     if policy == "map":
         targets = [each.data for each in value.fields["map"].fields.values()]

@@ -48,10 +48,12 @@ def check(context: Context) -> Iterator[Problem]:
         by_metric: dict[str, set[str]] = {}
         for name in names:
             by_metric.setdefault(_metric(name), set()).add(name)
-        for name in _there(context, cluster):
+        there = set(_there(context, cluster))
+        for name in sorted(there):
             if _metric(name) in by_metric:
                 by_metric[_metric(name)].add(name)
-        clashes = [sorted(each) for _, each in sorted(by_metric.items()) if len(each) > 1]
+        # two that both are there already are nobody's doing now
+        clashes = [sorted(each) for _, each in sorted(by_metric.items()) if len(each) > 1 and each - there]
         if clashes:
             yield _problem(cluster, names, clashes)
 

@@ -34,7 +34,9 @@ def loopback(cluster: PlanCluster | None) -> bool:
 def name_spaces(cluster: PlanCluster) -> frozenset[str]:
     """The last two labels of its host names; addresses in numbers and names of one label say nothing."""
     labels = [host(address).rstrip(".").split(".") for address in cluster.bootstrap]
-    return frozenset(".".join(each[-2:]) for each in labels if len(each) > 1 and not each[-1].isdecimal())
+    # `.invalid` (RFC 2606) is no place: an import writes it where somebody has to fill in an address
+    named = [each for each in labels if len(each) > 1 and not each[-1].isdecimal() and each[-1] != "invalid"]
+    return frozenset(".".join(each[-2:]) for each in named)
 
 
 def _loopback(name: str) -> bool:

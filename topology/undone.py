@@ -1,0 +1,84 @@
+"""What the language can say and this version of the data plane does not do yet. `plan` and `apply` say so, each time;
+the reference marks the keys. A row goes when its feature comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topology.inventory import Inventory, InventoryTopic
+from topology.model import Topology
+
+ASKED = ("once", "continuous")
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A setting that a flow asks for and that has no effect."""
+
+    flow: str
+    path: str
+    value: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.flow}: `{self.path}: {self.value}` is not done by this version; {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """path of the setting; whether a value of it asks for something that is not done; what happens instead."""
+
+    path: str
+    asked: Callable[[Any], bool]
+    instead: str
+
+
+ROWS = (
+    Row("delivery.semantics", lambda value: value == "transactions", "records are copied by sequence numbers"),
+    Row("delivery.rejected", lambda value: value == "quarantine", "a rejected record stops its partition"),
+    Row("delivery.on_gap", lambda value: value == "continue", "a gap stops its partition"),
+    Row("provenance.header", lambda value: value is not None, "no header is written"),
+    Row("partitions.mapping", lambda value: value == "key", "records keep their partition"),
+    Row("sync.configs.mode", lambda value: value == "continuous", "configs are taken over once, at creation"),
+    Row("sync.acls.mode", lambda value: value in ASKED, "access rights stay with you"),
+    Row("sync.groups.mode", lambda value: value in ASKED, "positions are written by `topology migrate` only"),
+    Row("sync.quotas.mode", lambda value: value in ASKED, "client quotas stay with you"),
+    Row("sync.schemas.mode", lambda value: value in ASKED, "schemas stay with you"),
+    Row("slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
+    Row("offsets", lambda value: value == "aligned", "`apply` refuses it; offsets are `mapped`"),
+    Row("merge.allowed", lambda value: value is True, "`apply` refuses merges"),
+)
+PATHS = frozenset(row.path for row in ROWS)
+
+
+def undone(topology: Topology, inventory: Inventory | None = None) -> Iterator[Undone]:
+    """In the order of flows; with an inventory also topics that a copy would stop at."""
+    for flow in topology.flows:
+        for row in ROWS:
+            value = flow.settings.get(*row.path.split("."))
+            if value is not None and row.asked(value):
+                shown = str(value).lower() if isinstance(value, bool) else str(value)
+                yield Undone(flow.id, row.path, shown, row.instead)
+        source = inventory.cluster(flow.source) if inventory is not None else None
+        topics = source.topics if source is not None else {}
+        holed = [name for name in sorted(topics) if flow.plan.selects(name) and _may_stop(topics[name])]
+        if holed and flow.plan.state == "running":
+            names = ", ".join(holed[:3]) + (f" and {len(holed) - 3} more" if len(holed) > 3 else "")
+            instead = "a partition stops where compaction left holes, or where brokers set the timestamps"
+            yield Undone(flow.id, "topics", names, instead)
+
+
+def _may_stop(topic: InventoryTopic) -> bool:
+    compacted = "compact" in (topic.config("cleanup.policy") or "")
+    return compacted or topic.config("message.timestamp.type") == "LogAppendTime"
+
+
+def undone_at(path: Path) -> list[Undone]:
+    """Of a file that compiles. Raises UnreadableTopology."""
+    from topology.load import load_path
+
+    loaded = load_path(path)
+    return [] if loaded.topology is None else list(undone(loaded.topology))

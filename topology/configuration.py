@@ -80,6 +80,8 @@ def read_configuration(path: Path) -> Configuration:
     root, problems = parse(text, str(path))
     if root is None and not problems:
         return DEFAULT
+    if root is not None and root.kind != "map":
+        raise UnreadableTopology(f"{path}: not a configuration; one has profile, severities, options, paths")
     reader = Reader()
     value = _shape().read(root, "", reader) if root is not None else None
     problems = [*problems, *reader.problems, *(_fixed(value) if value is not None else ())]

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 # None of them looks at a letter again for every place before it: a line may have a million letters.
 _SECRET = re.compile(
-    r"(?i)((?:password|passwd|passphrase|\bpwd|\bpass|\bpw|secret|token|sasl[._]jaas[._]config|\w*key|userinfo|creds?"
-    r"|credential)[\"']?\s*[:=]\s*)(\S.*)"
+    r"(?i)((?:password|passwd|passphrase|\bpwd|\bpass|\bpw|secret|token|sasl[._]jaas[._]config|api[._-]?key"
+    r"|(?:access|private|secret)[._-]?key|userinfo|\bcreds?|\bcredential)[\"']?\s*[:=]\s*)(\S.*)"
 )
 _CREDENTIALS = re.compile(r"(credentials\s*:\s+)([^{\s].*)")
 _URL = re.compile(r"(://)([^/@\s]+)@")

@@ -38,6 +38,28 @@ def check(context: Context) -> Iterator[Problem]:
         yield replace(problem, severity="error")  # such a naming cannot even be applied
     if context.topology is not None:
         yield from _maps(context.topology)
+        yield from _failback(context.topology)
+
+
+def _failback(topology: Topology) -> Iterator[Problem]:
+    """The way back selects by the pattern's names, and the way there has changed them."""
+    pattern = topology.root.at("pattern", "active_standby")
+    if pattern is None or pattern.get("failback", "reverse") != "declared_paused":
+        return
+    there = topology.flow(f"{pattern.get('active')}-to-{pattern.get('standby')}")
+    if there is not None and there.plan.naming.policy != "identity":
+        yield Problem(
+            "NAM305",
+            f"the way back selects names that {there.id} has changed: after a failover nothing would go home",
+            (
+                Label(pattern.where("failback", "reverse"), "the way back"),
+                Label(there.settings.where("naming", "policy"), "the way there renames"),
+            ),
+            path="pattern.active_standby.failback",
+            ids=(there.id,),
+            help="keep names in a pair with failback (`naming: {policy: identity}`), or declare the way back under "
+            "`flows:` with the changed names and a map",
+        )
 
 
 def _maps(topology: Topology) -> Iterator[Problem]:

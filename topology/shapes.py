@@ -16,6 +16,7 @@ from topology.nearest import nearest
 from topology.nodes import MAX_PROBLEMS, Node
 from topology.quoting import shown
 from topology.unparsed import unseen
+from topology.wording import maybe_secret, reading, readings, text_of, what
 
 AMBIGUOUS = re.compile(
     r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
@@ -24,11 +25,6 @@ NUMERIC = re.compile(
     r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
 )
-# places where people put a secret by mistake, and texts that look like one: user:password@host, PEM
-_SECRET_PLACE = re.compile(
-    r"(?i)security(?!\.(?:protocol|mechanism)$)|credential|passw|secret|token|jaas|api_?key|private"
-)
-_SECRET_TEXT = re.compile(r"[^\s/@]:[^\s/@]+@|://[^\s/@]+@|-----BEGIN|(?i:password|passwd|secret|token)\W{0,3}[:=]")
 NULL = {"", "~", "null", "Null", "NULL"}
 
 
@@ -73,7 +69,7 @@ class Shape(ABC):
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
         if not node.refused and not reader.full():
-            message = f"`{path}` is {_what(node, path)}; expected {self.expected}"
+            message = f"`{path}` is {what(node, path)}; expected {self.expected}"
             reader.say("SYN011", message, node.span, path, help_=self.instead(node, path))
 
     def instead(self, node: Node, path: str) -> str:
@@ -133,7 +129,7 @@ class Scalar(Shape):
             return None
         if self.bare and not node.plain and self.accepts(node.text):
             message = f"`{path}` is a text in quotes; expected {self.expected}"
-            reader.say("SYN011", message, node.span, path, help_=f"write it without quotes: `{_text(node, path)}`")
+            reader.say("SYN011", message, node.span, path, help_=f"write it without quotes: `{text_of(node, path)}`")
             return None
         said = self.old.get(node.text, node.text)
         if said != node.text:
@@ -142,13 +138,13 @@ class Scalar(Shape):
         try:
             return Value(node.span, self.convert(said))
         except quantities.MissingUnit as error:
-            reader.say("SYN005", f"`{path}: {_text(node, path)}` {error}", node.span, path)
+            reader.say("SYN005", f"`{path}: {text_of(node, path)}` {error}", node.span, path)
         except ValueError as error:
-            reader.say("SYN011", f"`{path}` is {_what(node, path)}; {error}", node.span, path)
+            reader.say("SYN011", f"`{path}` is {what(node, path)}; {error}", node.span, path)
         return None
 
     def _ambiguous(self, node: Node, path: str, reader: Reader) -> None:
-        text, mended = _text(node, path), self.mend(node.text)
+        text, mended = text_of(node, path), self.mend(node.text)
         if mended != node.text:
             help_ = f"write `{mended}`" if mended else f"expected {self.expected}"
         elif not self.bare and self.accepts(node.text):
@@ -156,9 +152,9 @@ class Scalar(Shape):
         else:
             help_ = f"expected {self.expected}"
         if AMBIGUOUS.fullmatch(node.text):
-            message = f"is read differently by different YAML readers: as {_readings(node.text)}"
+            message = f"is read differently by different YAML readers: as {readings(node.text)}"
         else:
-            message = f"is {_reading(node.text)} to YAML; expected {self.expected}"
+            message = f"is {reading(node.text)} to YAML; expected {self.expected}"
         reader.say("SYN004", f"`{path}: {text}` {message}", node.span, path, help_=help_)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +181,7 @@ class ListOf(Shape):
     def instead(self, node: Node, path: str) -> str:
         if node.kind == "map":
             return "begin each entry with `- `"
-        if not node.text or _secret(node, path):
+        if not node.text or maybe_secret(node, path):
             return f"write `{self.example()}`"
         parts = [_scalar_text(part.strip()) for part in node.text.split(",") if part.strip()]
         return f"write `[{shown(', '.join(parts))}]`"
@@ -239,7 +235,7 @@ class Record(Shape):
     bare_list: str = ""
 
     def instead(self, node: Node, path: str) -> str:
-        text = "" if _secret(node, path) else node.text
+        text = "" if maybe_secret(node, path) else node.text
         if self.bare_list and (node.kind == "list" or text):
             plain = [text] if text else [each.text for each in node.items]
             globs = [f'{{glob: "{each}"}}' if {"*", "?"} & set(each) else _scalar_text(each) for each in plain]
@@ -414,35 +410,10 @@ def _below(path: str, key: Node) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _what(node: Node, path: str) -> str:
-    """What was found; the text itself is never repeated where a secret may have been put by mistake."""
-    return "a text that may be a secret (not shown)" if _secret(node, path) else node.what
-
-
-def _readings(text: str) -> str:
-    if text.lower() in ("y", "yes", "on", "true", "n", "no", "off", "false"):
-        return "a truth value, or as a text"
-    return "this number, or as one in base 8 or 60, or as a text"
-
-
-def _reading(text: str) -> str:
-    if text in ("true", "false"):
-        return "a truth value"
-    return "a date" if re.match(r"[0-9]{4}-[0-9]", text) else "a number"
-
-
 def _scalar_text(text: str) -> str:
     """As it is written in brackets: in quotes when it is more than a word."""
     plain = re.fullmatch(r"[\w.%/-]+", text) is not None and NUMERIC.fullmatch(text) is None
     return text if plain or re.fullmatch("[0-9]+", text) else f'"{text}"'
-
-
-def _text(node: Node, path: str) -> str:
-    return "…" if _secret(node, path) else shown(node.text)
-
-
-def _secret(node: Node, path: str) -> bool:
-    return node.kind == "scalar" and bool(node.text and (_SECRET_PLACE.search(path) or _SECRET_TEXT.search(node.text)))
 
 
 def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[Node, Node]]:

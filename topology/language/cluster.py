@@ -42,6 +42,7 @@ SECURITY = Converted(
             "key": Key(SECRET, "The client's private key, for mutual TLS."),
         },
         required=("protocol",),
+        usual="{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {env: NAME}}",
     ),
     _security,
 )

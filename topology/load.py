@@ -8,6 +8,8 @@ syntax errors included, is a problem with a line and a column.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from pathlib import Path
 from topology import language
 from topology.errors import UnreadableTopology
 from topology.finding import Problem
-from topology.model import Topology
+from topology.model import Topology, Value
 from topology.nodes import MAX_BYTES, Node, parse
 from topology.quoting import shown, visible
 from topology.resolve import resolve
@@ -23,6 +25,12 @@ from topology.shapes import Reader
 
 SUFFIXES = (".yaml", ".yml")
 CONFIGURATION = "topology.lint.yaml"
+STDIN = Path("-")
+# a section of ours at the beginning of a line, however the line goes on
+_SECTION = re.compile(
+    r"^[{\s\"'-]*(?:apiVersion|kind|metadata|clusters?|defaults|patterns?|flows?|migration)\b", re.MULTILINE
+)
+_FENCE = re.compile("^(?:```|~~~)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,10 @@ def read_part(text: str, file: str) -> Part:
     node, problems = parse(text, file)
     if node is None and not problems:
         raise _unreadable(file, f"the file is empty; a topology begins with {_head()}")
+    if node is None and any(map(str.isalpha, text)) and _SECTION.search(_FENCE.split(text)[0]) is None:
+        line = problems[0].labels[0].span.line
+        why = f"no YAML (line {line}: {problems[0].message}), and none of a topology's sections is in it"
+        raise _unreadable(file, f"{why}; one begins with {_head()}")
     if node is not None:
         _check_kind(node, file)
     return Part(file, text, node, tuple(problems))
@@ -132,9 +144,9 @@ def load_parts(parts: Iterable[Part]) -> Loaded:
     root = language.TOPOLOGY.read(roots[0] if len(roots) == 1 else _together(roots), "", reader)
     assert root is not None, "a mapping always gives a value"
     topology, more = resolve(root, parts[0].file)
-    if any("topics" in problem.path for problem in reader.problems):
-        more = [each for each in more if not each.message.endswith("says no `topics.include`")]  # it tried to
-    return Loaded(parts[0].file, sources, topology, (*problems, *reader.problems, *more), tuple(roots))
+    before = (*problems, *reader.problems)
+    more = [each for each in more if not _is_consequence(each, before, root)]
+    return Loaded(parts[0].file, sources, topology, (*before, *more), tuple(roots))
 
 
 def read_text(path: Path) -> str:
@@ -143,24 +155,43 @@ def read_text(path: Path) -> str:
 
 
 def read_file(path: Path, limit: int = 1 << 30) -> str:
-    """Any text file. Raises UnreadableTopology."""
+    """Any text file, or standard input for `-`. Raises UnreadableTopology."""
     try:
         if path.is_dir():
             raise _unreadable(path, "a directory; name one file")
         if path.exists() and not path.is_file():
             raise _unreadable(path, "not a regular file")
-        if path.stat().st_size > limit:
+        if path != STDIN and path.stat().st_size > limit:
             raise _unreadable(path, f"{path.stat().st_size} bytes; such a file has at most {limit}")
-        data = path.read_bytes()
+        data = path.read_bytes() if path != STDIN else sys.stdin.buffer.read(limit + 1)
     except OSError as error:
         raise _unreadable(path, f"{error.strerror or error}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _unreadable(path, f"not a text file (byte {error.start} is not UTF-8)") from None
-    if "\0" in text:
+    if len(data) > limit:
+        raise _unreadable(path, f"more than {limit} bytes")
+    return _decoded(data, path)
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    wide = _wide(data)
+    if wide:
+        raise _unreadable(path, f"this is {wide}; save it as UTF-8")
+    if b"\0" in data:
         raise _unreadable(path, "not a text file (it holds zero bytes)")
-    return text
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        why = f"line {line} holds a byte that is not UTF-8 (0x{byte:02x}); save the file as UTF-8"
+        raise _unreadable(path, why) from None
+
+
+def _wide(data: bytes) -> str:
+    """UTF-16 or UTF-32 by its mark, or UTF-16 by every second of the first bytes being zero; otherwise ""."""
+    if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    even, odd = data[:64:2], data[1:64:2]
+    half = len(odd) > 3 and ((not any(even) and all(odd)) or (not any(odd) and all(even)))
+    return "UTF-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) or half else ""
 
 
 def _together(roots: list[Node]) -> Node:
@@ -194,15 +225,29 @@ def _check_kind(node: Node, file: str) -> None:
     if node.kind != "map":
         raise _unreadable(file, f"this is {node.what}, not a topology; one begins with {_head()}")
     said = {key.text: value.text for key, value in node.entries if key.kind == value.kind == "scalar"}
+    at = {key.text: key.span.line for key, _ in node.entries}
     version, kind = said.get("apiVersion"), said.get("kind")
     keys = {key.text for key, _ in node.entries}
+    if kind is not None and kind != language.KIND and kind.lower() == language.KIND.lower():
+        raise _unreadable(file, f"line {at['kind']}: `kind: {kind}` must be written `kind: {language.KIND}`")
     if kind not in (None, language.KIND) or (
         kind is None and not keys & {"apiVersion", "clusters", "flows", "pattern"}
     ):
         what = f"a {shown(kind)}" if kind else "some other YAML document"
         raise _unreadable(file, f"this is {what}, a {language.KIND} is expected; one begins with {_head()}")
     if version is not None and version != language.API_VERSION:
-        raise _unreadable(file, f"apiVersion {shown(version)}; this Watershed reads {language.API_VERSION}")
+        why = f"apiVersion {shown(version)} in line {at['apiVersion']}; this Watershed reads `{language.API_VERSION}`"
+        raise _unreadable(file, why)
+
+
+def _is_consequence(problem: Problem, before: Iterable[Problem], root: Value) -> bool:
+    """Whether something that was said is only missing because it was said wrongly."""
+    if problem.message.endswith("says no `topics.include`"):
+        return any("topics" in each.path for each in before)
+    if not problem.path.endswith(".security"):
+        return False
+    span = root.where(*problem.path.split("."))
+    return any(span.line <= each.labels[0].span.line <= span.end_line for each in before)
 
 
 def _head() -> str:

@@ -15,6 +15,7 @@ import yaml
 
 from topology.finding import Label, Problem, Span
 from topology.quoting import shown
+from topology.unparsed import why
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -24,12 +25,15 @@ MAX_PROBLEMS = 1_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # libyaml reads YAML 1.1, where these three end a line as well; str.splitlines knows more, which YAML does not
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_VARIABLE = re.compile("[A-Z][A-Z0-9_]*")
+_SECRET_KEY = re.compile(r"(?i)pass|pwd|^pw$|secret|token|cred|key|jaas|userinfo|auth")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
 class Node:
-    """plain: a scalar without quotes. entries keep order and duplicates (key, value)."""
+    """plain: a scalar without quotes. entries keep order and duplicates (key, value). refused: an alias or a tag, which
+    a problem already names; nothing more is said of the value."""
 
     kind: Literal["scalar", "list", "map"]
     span: Span
@@ -37,6 +41,7 @@ class Node:
     plain: bool = False
     items: list[Node] = field(default_factory=list)
     entries: list[tuple[Node, Node]] = field(default_factory=list)
+    refused: bool = False
 
     @property
     def what(self) -> str:
@@ -90,9 +95,13 @@ class _Builder:
         """Whether to go on."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
+            node = Node("scalar", self._span(event), event.value, bool(event.implicit[0]))
             if event.anchor or event.tag:
                 self._features(event)
-            self._add(Node("scalar", self._span(event), event.value, bool(event.implicit[0])))
+                node.refused = bool(event.tag) and event.tag != "!"
+                if event.tag == "!env" and _VARIABLE.fullmatch(event.value):
+                    node.text = ""  # a variable's name and no secret: the rules for secrets need not look at it
+            self._add(node)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self._features(event)
             self._open("map" if kind is yaml.MappingStartEvent else "list", event)
@@ -101,8 +110,10 @@ class _Builder:
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self._close(event)
         elif kind is yaml.AliasEvent:
-            self._refuse(event, f"alias `*{shown(event.anchor)}`", "write the value out, or use `defaults:`")
-            self._add(Node("scalar", self._span(event), "", True))
+            name = self._named(event.anchor)
+            help_ = f'for a glob, write `{{glob: "*{name}"}}`; otherwise write the value out, or use `defaults:`'
+            self._refuse(event, f"alias `*{name}`", help_)
+            self._add(Node("scalar", self._span(event), "", True, refused=True))
         elif kind is yaml.DocumentStartEvent:
             self.documents += 1
             if self.documents > 1:
@@ -135,9 +146,19 @@ class _Builder:
 
     def _features(self, event: Any) -> None:
         if event.anchor:
-            self._refuse(event, f"anchor `&{shown(event.anchor)}`", "write the value out where it is needed")
+            self._refuse(event, f"anchor `&{self._named(event.anchor)}`", "write the value out where it is needed")
         if event.tag and event.tag != "!":
-            self._refuse(event, f"tag `{shown(event.tag)}`", "leave the tag out")
+            name = event.tag.removeprefix("!")
+            known = name in ("env", "file", "airflow_connection")
+            help_ = f"write `{{{name}: …}}`" if known else "leave the tag out"
+            if name == "env" and _VARIABLE.fullmatch(getattr(event, "value", "")):
+                help_ = f"write `{{env: {shown(event.value)}}}`"
+            self._refuse(event, f"tag `{event.tag if known else self._named(event.tag)}`", help_)
+
+    def _named(self, name: str) -> str:
+        """The name, unless it stands where a secret does: a password may begin with `*`, `&` or `!`."""
+        keys = (each.below[-1].text for each in self.stack if each.node.kind == "map" and len(each.below) % 2)
+        return "…" if any(_SECRET_KEY.search(key) for key in keys) else shown(name)
 
     def _refuse(self, event: Any, what: str, help_: str) -> None:
         self.problems.append(
@@ -168,14 +189,8 @@ def _unprintable(bad: re.Match[str], file: str) -> Problem:
 
 
 def _syntax(error: yaml.YAMLError, file: str, text: str) -> Problem:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    what = shown(str(getattr(error, "problem", None) or "") or str(error).partition("\n")[0], 200)
     lines = lines_of(text)
-    line = min(mark.line + 1 if mark else 1, len(lines))
-    column = min(mark.column + 1 if mark else 1, len(lines[line - 1]) + 1)
-    help_ = ""
-    if "\\t" in what or (mark and lines[line - 1][:column].strip(" ").startswith("\t")):
-        help_ = "indent with spaces, not tabs"
-    elif "mapping values are not allowed" in what:
-        help_ = "quote the text that holds `: `, or check the indentation above"
-    return Problem("SYN001", what, (Label(Span(file, line, column, line, column + 1)),), help=help_)
+    found = why(error, lines)
+    line = min(found.line, len(lines))
+    column = min(found.column, len(lines[line - 1]) + 1)
+    return Problem("SYN001", found.message, (Label(Span(file, line, column, line, column + 1)),), help=found.help)

@@ -79,15 +79,16 @@ def rate_text(rate: int) -> str:
 
 def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:
     match = _NUMBER.fullmatch(text)
+    known = f"units: {', '.join(name + per for name in units)}"
     if match is None:
-        raise ValueError(f"expected {expected}")
+        raise ValueError(f"expected {expected}; {known}")
     number, unit, rate = match.groups()
     if len(number) > MAX_DIGITS:
         raise ValueError(f"too large, or more exact than {MAX_DIGITS} digits can say; expected {expected}")
     if not unit and not rate:
         raise MissingUnit(f"has no unit; expected {expected}")
     if unit not in units or (rate or "") != per:
-        raise ValueError(f"expected {expected}; units: {', '.join(name + per for name in units)}")
+        raise ValueError(f"expected {expected}; {known}")
     value = float(number) * units[unit] if "." in number else int(number) * units[unit]
     if value != int(value) or value > LIMIT:
         raise ValueError(f"{'too large' if value > LIMIT else 'not a whole number of the smallest unit'}")

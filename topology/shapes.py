@@ -15,6 +15,8 @@ from topology.model import Value, mapping
 from topology.nearest import nearest
 from topology.nodes import MAX_PROBLEMS, Node
 from topology.quoting import shown
+from topology.unparsed import unseen
+from topology.wording import maybe_secret, reading, readings, text_of, what
 
 AMBIGUOUS = re.compile(
     r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
@@ -23,9 +25,6 @@ NUMERIC = re.compile(
     r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
 )
-# places where people put a secret by mistake, and texts that look like one: user:password@host, PEM
-_SECRET_PLACE = re.compile(r"(?i)security|credential|passw|secret|token|jaas|api_?key|private")
-_SECRET_TEXT = re.compile(r"[^\s/@]:[^\s/@]+@|://[^\s/@]+@|-----BEGIN|(?i:password|passwd|secret|token)\W{0,3}[:=]")
 NULL = {"", "~", "null", "Null", "NULL"}
 
 
@@ -69,8 +68,17 @@ class Shape(ABC):
         """The same shape as JSON Schema; named shapes are put into `defs` and referred to."""
 
     def wrong(self, node: Node, path: str, reader: Reader) -> None:
-        if not reader.full():
-            reader.say("SYN011", f"`{path}` is {_what(node, path)}; expected {self.expected}", node.span, path)
+        if not node.refused and not reader.full():
+            message = f"`{path}` is {what(node, path)}; expected {self.expected}"
+            reader.say("SYN011", message, node.span, path, help_=self.instead(node, path))
+
+    def instead(self, node: Node, path: str) -> str:
+        """What to write in place of a node of the wrong kind, with the value that is there where it fits; or ""."""
+        return ""
+
+    def example(self) -> str:
+        """A value in the language's own words, or `…`."""
+        return "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +94,42 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class Scalar(Shape):
     """Any scalar that `convert` accepts; it raises ValueError with the rest of the sentence, `MissingUnit` for a bare
-    number. quoted: YAML would read some of these values as numbers, so those must be in quotes. old: spellings of
-    earlier versions that are still read, and how they are said now."""
+    number. quoted: YAML would read some of these values as numbers, so those must be in quotes; bare: a number or a
+    truth value, which is none in quotes. old: spellings of earlier versions that are still read, and how they are said
+    now. mend: what a text that YAML readers make something else of should be, as it is written, or ""."""
 
     convert: Callable[[str], Any]
     expected: str
     json: Mapping[str, Any]
     quoted: bool = False
     old: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False
+    mend: Callable[[str], str] = str
+
+    def example(self) -> str:
+        said = [*self.json.get("examples", ()), *self.json.get("enum", ()), *map(str, [self.json.get("minimum", "…")])]
+        return str(said[0])
+
+    def accepts(self, text: str) -> bool:
+        try:
+            self.convert(text)
+        except ValueError:
+            return False
+        return True
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         if node.kind != "scalar" or (node.plain and node.text in NULL):
             self.wrong(node, path, reader)
             return None
+        if node.refused:
+            return None
         if node.plain and (AMBIGUOUS.fullmatch(node.text) or (self.quoted and NUMERIC.fullmatch(node.text))):
-            reader.say(
-                "SYN004",
-                f"`{path}: {_text(node, path)}` is read differently by different YAML readers",
-                node.span,
-                path,
-                help_=f'expected {self.expected}; if the text is meant, put it in quotes: "{_text(node, path)}"',
-            )
+            if not reader.full():
+                self._ambiguous(node, path, reader)
+            return None
+        if self.bare and not node.plain and self.accepts(node.text):
+            message = f"`{path}` is a text in quotes; expected {self.expected}"
+            reader.say("SYN011", message, node.span, path, help_=f"write it without quotes: `{text_of(node, path)}`")
             return None
         said = self.old.get(node.text, node.text)
         if said != node.text:
@@ -115,10 +138,24 @@ class Scalar(Shape):
         try:
             return Value(node.span, self.convert(said))
         except quantities.MissingUnit as error:
-            reader.say("SYN005", f"`{path}: {_text(node, path)}` {error}", node.span, path)
+            reader.say("SYN005", f"`{path}: {text_of(node, path)}` {error}", node.span, path)
         except ValueError as error:
-            reader.say("SYN011", f"`{path}` is {_what(node, path)}; {error}", node.span, path)
+            reader.say("SYN011", f"`{path}` is {what(node, path)}; {error}", node.span, path)
         return None
+
+    def _ambiguous(self, node: Node, path: str, reader: Reader) -> None:
+        text, mended = text_of(node, path), self.mend(node.text)
+        if mended != node.text:
+            help_ = f"write `{mended}`" if mended else f"expected {self.expected}"
+        elif not self.bare and self.accepts(node.text):
+            help_ = f'put it in quotes: "{text}"'
+        else:
+            help_ = f"expected {self.expected}"
+        if AMBIGUOUS.fullmatch(node.text):
+            message = f"is read differently by different YAML readers: as {readings(node.text)}"
+        else:
+            message = f"is {reading(node.text)} to YAML; expected {self.expected}"
+        reader.say("SYN004", f"`{path}: {text}` {message}", node.span, path, help_=help_)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         return dict(self.json)
@@ -141,17 +178,32 @@ class ListOf(Shape):
         items = [self.item.read(each, f"{path}[{index}]", reader) for index, each in enumerate(node.items)]
         return Value(node.span, items=tuple(item for item in items if item is not None))
 
+    def instead(self, node: Node, path: str) -> str:
+        if node.kind == "map":
+            return "begin each entry with `- `"
+        if not node.text or maybe_secret(node, path):
+            return f"write `{self.example()}`"
+        parts = [_scalar_text(part.strip()) for part in node.text.split(",") if part.strip()]
+        return f"write `[{shown(', '.join(parts))}]`"
+
+    def example(self) -> str:
+        return f"[{self.item.example()}]"
+
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": self.item.schema(defs)} | ({"minItems": 1} if self.empty else {})
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(Shape):
-    """Names of the user's choice → one shape."""
+    """Names of the user's choice → one shape. names: what `name` accepts, as JSON Schema."""
 
     value: Shape
     name: Callable[[str], Any] = str
     expected: str = "a mapping"
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    def instead(self, node: Node, path: str) -> str:
+        return "write each name as a key: `name: …`, without `- `" if node.kind == "list" else "write `{name: …}`"
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         fields: dict[str, Value] = {}
@@ -166,17 +218,45 @@ class MapOf(Shape):
         return mapping(node.span, fields)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": self.value.schema(defs)}
+        names = {"propertyNames": dict(self.names)} if self.names else {}
+        return {"type": "object", "additionalProperties": self.value.schema(defs)} | names
 
 
 @dataclass(frozen=True, slots=True)
 class Record(Shape):
-    """Known keys; `required` must be there. one_of: exactly one of the keys (a union, chosen by presence)."""
+    """Known keys; `required` must be there. one_of: exactly one of the keys (a union, chosen by presence). usual: an
+    example as it is written. bare_list: the key that a list without a key is meant for."""
 
     fields: Mapping[str, Key]
     required: tuple[str, ...] = ()
     one_of: bool = False
     expected: str = "a mapping"
+    usual: str = ""
+    bare_list: str = ""
+
+    def instead(self, node: Node, path: str) -> str:
+        text = "" if maybe_secret(node, path) else node.text
+        if self.bare_list and (node.kind == "list" or text):
+            plain = [text] if text else [each.text for each in node.items]
+            globs = [f'{{glob: "{each}"}}' if {"*", "?"} & set(each) else _scalar_text(each) for each in plain]
+            said = ", ".join(globs) if all(plain) else "…"
+            return f"write `{{{self.bare_list}: [{shown(said)}]}}`"
+        if node.kind == "list":
+            return f"write its keys without `- `: `{self.example()}`"
+        return f"write `{self.example(text)}`"
+
+    def example(self, text: str = "") -> str:
+        """The required keys, or the first; `text` stands at the first of them that takes it."""
+        if self.usual:
+            return self.usual
+        said = []
+        for name in self.required or tuple(self.fields)[:1]:
+            shape = self.fields[name].shape
+            scalar = shape.inner if isinstance(shape, Named) else shape
+            takes = text and isinstance(scalar, Scalar) and scalar.accepts(text)
+            said.append(f"{name}: {_scalar_text(text) if takes else shape.example()}")
+            text = "" if takes else text
+        return f"{{{', '.join(said)}}}"
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         if node.kind != "map":
@@ -184,34 +264,43 @@ class Record(Shape):
             return None
         found: dict[str, Value] = {}
         seen: dict[str, Span] = {}
+        meant: set[str] = set()
         for key, each in entries(self, node, path, reader):
             known = self.fields.get(key.text)
             below = f"{path}.{key.text}" if path else key.text
             if known is None:
-                self._unknown(key, path, reader)
+                if key.text != "<<" or not each.refused:  # a merge key's alias was refused already
+                    meant.add(self._unknown(key, path, reader))
                 continue
             seen[key.text] = key.span
             value = known.shape.read(each, below, reader)
             if value is not None:
                 found[key.text] = Value(value.span, value.data, value.fields, value.items, key.span)
-        self._complete(node, path, seen, reader)
+        self._complete(node, path, seen, meant, reader)
         return mapping(node.span, found)
 
-    def _unknown(self, key: Node, path: str, reader: Reader) -> None:
+    def _unknown(self, key: Node, path: str, reader: Reader) -> str:
+        """The key that was probably meant, or ""."""
         if reader.full():
-            return
+            return ""
         near = nearest(key.text, self.fields)
+        hidden = unseen(key.text)
         reader.say(
             "SYN003",
             f"unknown key `{shown(key.text)}`" + (f" in `{path}`" if path else ""),
             key.span,
             _below(path, key),
-            help_=(f"did you mean `{near}`? " if near else "") + f"known here: {', '.join(sorted(self.fields))}",
+            help_=(f"it holds {hidden}; write blanks. " if hidden else "")
+            + (f"did you mean `{near}`? " if near else "")
+            + f"known here: {', '.join(sorted(self.fields))}",
         )
+        return near or ""
 
-    def _complete(self, node: Node, path: str, seen: Mapping[str, Span], reader: Reader) -> None:
-        missing = [name for name in self.required if name not in seen]
-        if not missing and (not self.one_of or len(seen) == 1):
+    def _complete(self, node: Node, path: str, seen: Mapping[str, Span], meant: set[str], reader: Reader) -> None:
+        """meant: what unknown keys probably were, or "" for one that is like none; each was reported with what is
+        known here, and is not missing as well."""
+        missing = [name for name in self.required if name not in seen and name not in meant]
+        if not missing and (not self.one_of or len(seen) == 1 or (meant and not seen)):
             return
         if reader.full():
             return
@@ -250,6 +339,9 @@ class ScalarOr(Shape):
     other: Shape
     expected: str = "a value"
 
+    def example(self) -> str:
+        return self.other.example()
+
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         return (self.scalar if node.kind == "scalar" else self.other).read(node, path, reader)
 
@@ -264,6 +356,9 @@ class Converted(Shape):
     inner: Shape
     convert: Callable[[Value], Any]
     code: str = "SYN011"
+
+    def example(self) -> str:
+        return self.inner.example()
 
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         count = reader.said
@@ -291,6 +386,9 @@ class Named(Shape):
     def expected(self) -> str:  # type: ignore[override]
         return self.inner.expected
 
+    def example(self) -> str:
+        return self.inner.example()
+
     def read(self, node: Node, path: str, reader: Reader) -> Value | None:
         return self.inner.read(node, path, reader)
 
@@ -312,17 +410,10 @@ def _below(path: str, key: Node) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _what(node: Node, path: str) -> str:
-    """What was found; the text itself is never repeated where a secret may have been put by mistake."""
-    return "a text that may be a secret (not shown)" if _secret(node, path) else node.what
-
-
-def _text(node: Node, path: str) -> str:
-    return "…" if _secret(node, path) else shown(node.text)
-
-
-def _secret(node: Node, path: str) -> bool:
-    return node.kind == "scalar" and bool(node.text and (_SECRET_PLACE.search(path) or _SECRET_TEXT.search(node.text)))
+def _scalar_text(text: str) -> str:
+    """As it is written in brackets: in quotes when it is more than a word."""
+    plain = re.fullmatch(r"[\w.%/-]+", text) is not None and NUMERIC.fullmatch(text) is None
+    return text if plain or re.fullmatch("[0-9]+", text) else f'"{text}"'
 
 
 def entries(shape: Shape, node: Node, path: str, reader: Reader) -> list[tuple[Node, Node]]:

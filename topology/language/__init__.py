@@ -35,7 +35,11 @@ TOPOLOGY = Record(
             "What the topology is called and whose it is.",
         ),
         "clusters": Key(
-            MapOf(CLUSTER, matching(NAME_TEXT, "an alias of lower-case letters, digits and `-`", 40)),
+            MapOf(
+                CLUSTER,
+                matching(NAME_TEXT, "an alias of lower-case letters, digits and `-`", 40),
+                names={"pattern": f"^{NAME_TEXT.pattern}$", "maxLength": 40},
+            ),
             "Every cluster once, under an alias that says what it is, not where it is seen from.",
         ),
         "defaults": Key(DEFAULTS, "Lies under every flow; key by key, lists replace."),

@@ -33,6 +33,7 @@ SECURITY = Record(
         "key": Key(SECRET, "The client's private key, for mutual TLS."),
     },
     required=("protocol",),
+    usual="{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {env: NAME}}",
 )
 FACTS = Record(
     {

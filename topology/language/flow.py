@@ -88,7 +88,8 @@ TOPICS = Record(
             "Lets internal topics travel that `include` names literally; patterns never take one.",
             "`false`",
         ),
-    }
+    },
+    bare_list="include",
 )
 NAMING = Converted(
     Record(

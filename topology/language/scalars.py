@@ -12,6 +12,7 @@ from topology.errors import BadSelector
 from topology.model import Value
 from topology.nearest import nearest
 from topology.plan import SecretRef
+from topology.quoting import shown
 from topology.selectors import Selector
 from topology.shapes import Converted, Key, ListOf, Named, Record, Scalar, ScalarOr
 
@@ -19,7 +20,10 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 NAME_TEXT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
-_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)"
+_ADDRESS = re.compile(
+    _HOST + r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"  # 1 to 65535
+)
 _HTTP = re.compile(r"https?://[A-Za-z0-9._~\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
 _AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
 
@@ -60,7 +64,7 @@ def integer(low: int, high: int) -> Scalar:
             raise ValueError(f"expected {expected}")
         return int(text)
 
-    return scalar(expected, convert, "integer", minimum=low, maximum=high)
+    return Scalar(convert, expected, {"type": "integer", "minimum": low, "maximum": high}, bare=True)
 
 
 def _text(text: str) -> str:
@@ -75,18 +79,33 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
+def _truth(text: str) -> str:
+    return "true" if text.lower() in ("y", "yes", "on", "true") else "false"
+
+
+def _instant(text: str) -> str:
+    """An instant as it is written, from one that lacks its quotes, its `T` or its zone; "" from anything else."""
+    whole = re.sub(r"^(\d{4}-\d\d-\d\d)[ Tt](\d\d:\d\d(?::\d\d)?)$", r"\1T\2Z", text)
+    return f'"{whole}"' if _INSTANT.fullmatch(whole) else ""
+
+
 def _address(text: str) -> str:
-    match = _ADDRESS.fullmatch(text)
-    if match is None or not 0 < int(match[1]) < 65536:
-        raise ValueError("expected `host:port`")
-    return text
+    if _ADDRESS.fullmatch(text) is not None:
+        return text
+    if "://" in text:
+        raise ValueError(f"expected `host:port`, without `{shown(text.partition('://')[0])}://` in front")
+    if re.fullmatch(_HOST, text):
+        raise ValueError("expected `host:port`; the port is missing")
+    if re.fullmatch(_HOST + ":[0-9]+", text):
+        raise ValueError("expected `host:port`; a port is a number from 1 to 65535")
+    raise ValueError("expected `host:port`")
 
 
 def _selector(kind: Any) -> Any:
     def convert(text: str) -> Selector:
         if kind == "literal" and TOPIC_TEXT.fullmatch(text) is None:
             if set("*?[](|)\\^$+") & set(text):
-                raise ValueError("a plain selector is one topic's exact name; write {glob: …} or {regex: …}")
+                raise ValueError("a plain selector is one topic's exact name; write `{glob: …}` or `{regex: …}`")
             raise ValueError("not a topic name (letters, digits, `.`, `_`, `-`; at most 249)")
         selector = Selector(kind, text)
         try:
@@ -122,7 +141,7 @@ NAME = scalar(
 TEXT = scalar("a text", _text, quoted=True, minLength=1)
 TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$")
 TOPIC_NAME = scalar("a topic's name", matching(TOPIC_TEXT, "a topic's name"), quoted=True)
-BOOLEAN = scalar("`true` or `false`", _boolean, "boolean")
+BOOLEAN = Scalar(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
 DURATION = Named(
     "duration",
     scalar("a duration such as `30s`", quantities.duration_ms, pattern=_amount(quantities.DURATIONS), examples=["30s"]),
@@ -150,7 +169,13 @@ SHARE = Named("share", scalar("a share such as `5%`", quantities.fraction, patte
 COUNT = integer(1, 1_000_000)
 RECORDS = integer(0, 10**15)
 REPLICAS = integer(1, 32)
-INSTANT = scalar('an instant such as "2026-03-02T02:00:00Z"', matching(_INSTANT, "an RFC 3339 instant"), quoted=True)
+INSTANT = Scalar(
+    matching(_INSTANT, 'an instant with its zone, such as "2026-03-02T02:00:00Z"'),
+    'an instant with its zone, such as "2026-03-02T02:00:00Z"',
+    {"type": "string", "pattern": f"^{_INSTANT.pattern}$", "examples": ['"2026-03-02T02:00:00Z"']},
+    quoted=True,
+    mend=_instant,
+)
 ADDRESS = scalar("`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"])
 HTTP = scalar("an address such as `http://127.0.0.1:8080`", matching(_HTTP, "an http address"))
 MODE = word("never", "once", "continuous")
@@ -187,6 +212,7 @@ SECRET = Named(
                 "file": Key(TEXT, "The path of a file on the machine that connects."),
             },
             one_of=True,
+            usual="{env: NAME}",
         ),
         _secret,
     ),

@@ -56,7 +56,7 @@ class _Birth:
         self.birth = birth
         self.todo = deque([Copy(Route((birth,)), (frozenset({birth[0]}),))])
         self.arrived: dict[str, list[Route]] = {}
-        self._by_name: dict[tuple[str, int], list[Route]] = {}
+        self._by_name: dict[tuple[str, int], list[tuple[str, Symbol, Route]]] = {}
         self._arrive(Route((birth,)))
         self.told = 0
         self.passed = 0
@@ -119,12 +119,16 @@ class _Birth:
         cluster, symbol = route.end
         found = self.arrived.setdefault(cluster, [])
         found.append(route)
-        self._by_name.setdefault(_key(cluster, symbol), []).append(route)
+        self._by_name.setdefault(_key(cluster, symbol), []).append((symbol.before, symbol, route))
 
     def _twin(self, cluster: str, symbol: Symbol) -> Route | None:
         """The first that arrived there with a name in common."""
-        found = self._by_name.get(_key(cluster, symbol), ())
-        return next((route for route in found if route.end[1].meets(symbol)), None)
+        mine = symbol.before
+        for before, other, route in self._by_name.get(_key(cluster, symbol), ()):
+            # one name can only begin with both when one of them begins with the other
+            if (before.startswith(mine) or mine.startswith(before)) and other.meets(symbol):
+                return route
+        return None
 
     def _ends(self, flow: Flow) -> frozenset[str]:
         """What a guard knows of a record that an unguarded flow wrote."""

@@ -84,8 +84,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
 
 def _pace() -> float:
-    """How much longer a piece of work takes here and now than on the machine where MAX_CPU_SECONDS was set (0.15 s there,
-    quiet; neighbours on the processor cost CPU seconds, too). Never less than 1."""
+    """How much longer a piece of work takes here and now than on the machine where MAX_CPU_SECONDS was set (0.15 s
+    there, quiet; neighbours on the processor cost CPU seconds, too). Never less than 1."""
 
     def work() -> float:
         begun = time.process_time()

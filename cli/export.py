@@ -24,12 +24,13 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_context
-def export(ctx: click.Context, path: Path, name: str, output: Path | None, form: str, as_json: bool) -> None:
+def export(ctx: click.Context, path: Path, name: str, output: Path | None, form: str, as_json: bool) -> int:
     """Write a topology as another tool's configuration, on stdout.
 
     On stderr: what that tool cannot do. Importing the result gives the same flows again, but for what is listed.
 
-    Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read.
+    Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read, 3 when
+    nothing could be carried over.
     """
     from cli.output import write_all
     from topology import compile_path
@@ -48,10 +49,19 @@ def export(ctx: click.Context, path: Path, name: str, output: Path | None, form:
         output.write_text(result.text, encoding="utf-8")
     if form == "json" or as_json:
         click.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-        return
+        return 0 if _says_something(result.text) else 3
     if output is None:
         click.echo(result.text, nl=False)
     if result.not_carried and not (ctx.obj or {}).get("quiet"):
         click.echo(f"\nNot carried over from {path}:", err=True)
         for each in result.not_carried:
             click.echo(f"  {each}", err=True)
+    if not _says_something(result.text):
+        click.echo(f"topology: no flow of {path} can be said as {name}", err=True)
+        return 3
+    return 0
+
+
+def _says_something(text: str) -> bool:
+    """Whether a configuration has more than comments."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())

@@ -25,6 +25,7 @@ from topology.shapes import Reader
 
 SUFFIXES = (".yaml", ".yml")
 CONFIGURATION = "topology.lint.yaml"
+MAX_TOGETHER = 4 * MAX_BYTES
 STDIN = Path("-")
 # a section of ours at the beginning of a line, however the line goes on
 _SECTION = re.compile(
@@ -110,7 +111,18 @@ def load_readable(path: Path) -> tuple[list[Loaded], list[UnreadableTopology]]:
             unreadable.append(error)
         else:
             groups.setdefault(part.name or f"{file} alone", []).append(part)
-    return [load_parts(parts) for parts in groups.values()], unreadable
+    found = []
+    for parts in groups.values():
+        size = sum(len(part.text) for part in parts)
+        if size > MAX_TOGETHER:
+            name = shown(parts[0].name or "?")
+            message = (
+                f"{path}: the {len(parts)} files of {name} have {size} characters together, at most {MAX_TOGETHER}"
+            )
+            unreadable.append(UnreadableTopology(message))
+        else:
+            found.append(load_parts(parts))
+    return found, unreadable
 
 
 def load_text(text: str, file: str = "topology.yaml") -> Loaded:

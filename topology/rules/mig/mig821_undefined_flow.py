@@ -69,7 +69,10 @@ def check(context: Context) -> Iterator[Problem]:
 
 def _flows_are_whole(context: Context, topology: Topology) -> bool:
     """Whether the flows are those that were meant: after a mistake in them, a missing one says nothing."""
-    broken = any(problem.path.startswith(("pattern", "flows", "defaults")) for problem in context.loaded.problems)
+    broken = any(
+        problem.code == "SYN014" or problem.path.startswith(("pattern", "flows", "defaults"))
+        for problem in context.loaded.problems
+    )
     return not broken and all({flow.source, flow.target} <= topology.clusters.keys() for flow in topology.flows)
 
 

@@ -91,7 +91,8 @@ def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[Label]:
     busy = Counter(name for edge in edges for name in (edge.source, edge.target))
     lines: Counter[tuple[str, bool]] = Counter()
     found: dict[tuple[str, str, bool, bool], Label] = {}
-    for edge in edges:
+    # arrows to the right leave and arrive a little higher: their labels come first, on the upper line
+    for edge in sorted(edges, key=lambda each: level[each.source] > level[each.target]):
         fan = max(out[edge.source, edge.label], into[edge.target, edge.label])
         at_source = out[edge.source, edge.label] == fan if fan >= FAN else (busy[edge.source] <= busy[edge.target])
         box, other = (edge.source, edge.target) if at_source else (edge.target, edge.source)

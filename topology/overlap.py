@@ -76,17 +76,27 @@ def shares(constraints: frozenset[Constraint]) -> Common:
         purse.left -= WORK_PER_CONSTRAINT * len(constraints)
         if purse.left < 0:
             return PERHAPS
-    known = _SHARES.get(constraints)
-    if known is None:
-        known = _quick(constraints) or common(constraints)
-        if known.certain:  # a doubt is of this file, which asked too much
-            if len(_SHARES) > 500_000:
-                _SHARES.clear()
-            _SHARES[constraints] = known
-    return known
+    if purse is not None and (told := purse.shared.get(constraints)) is not None:
+        return told
+    found = _SHARES.get(constraints)
+    if found is None:
+        quick = _quick(constraints)
+        if quick is None and purse is not None and purse.left <= 0:
+            return PERHAPS
+        found = (quick, 0) if quick is not None else _search(constraints, MAX_WORK)
+        if len(_SHARES) > 500_000:
+            _SHARES.clear()
+        _SHARES[constraints] = found
+    if purse is None:
+        return found[0]
+    # an answer that another file has paid for costs this one as much: what is said must not depend on who asked before
+    told = found[0] if found[1] <= max(purse.left, 0) else PERHAPS
+    purse.left -= found[1]
+    purse.shared[constraints] = told
+    return told
 
 
-_SHARES: dict[frozenset[Constraint], Common] = {}
+_SHARES: dict[frozenset[Constraint], tuple[Common, int]] = {}  # with the work that it was
 
 
 @lru_cache(maxsize=65_536)
@@ -181,6 +191,7 @@ def holds(constraints: frozenset[Constraint], name: str) -> bool:
 class _Purse:
     left: int
     known: dict[frozenset[Constraint], Common] = field(default_factory=dict)
+    shared: dict[frozenset[Constraint], Common] = field(default_factory=dict)
     piled: set[frozenset[Constraint]] = field(default_factory=set)
 
 

@@ -15,6 +15,7 @@ from topology.inventory import Inventory
 from topology.load import Loaded, load_all, load_path
 from topology.model import Topology
 from topology.overlap import WORK, WORK_PER_FLOW, bounded
+from topology.quoting import visible
 from topology.rule import Context, Profile, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
@@ -168,12 +169,12 @@ def finding_of(rule: Rule, problem: Problem) -> Finding:
         name=rule.name,
         severity=problem.severity or rule.severity,
         confidence=problem.confidence,
-        message=problem.message,
+        message=visible(problem.message),  # whatever a rule quotes from the file
         labels=problem.labels,
         path=problem.path,
         ids=problem.ids,
-        help=problem.help,
-        notes=problem.notes,
+        help=visible(problem.help),
+        notes=tuple(map(visible, problem.notes)),
     )
 
 

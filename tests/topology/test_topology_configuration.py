@@ -85,7 +85,7 @@ def test_options_reach_their_rules(tmp_path: Path) -> None:
         ("option: {max_hops: 4}", "unknown key `option`"),
         ("options: {max_hops: many}", "a whole number"),
         ("paths: [{match: x, severities: {}}]", "needs `reason`"),
-        ("[", "expected node"),
+        ("[", "a value is missing"),
     ],
 )
 def test_a_mistake_in_the_configuration_ends_the_run_with_its_place(tmp_path: Path, text: str, said: str) -> None:

@@ -11,9 +11,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -72,28 +71,12 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
             return Answer(figures["exit"], figures["cpu"] + start, figures["mib"], *texts)
 
         def asked(*arguments: str) -> Answer:
-            """Near the bound the cheaper of two runs, in seconds of the machine that the bound was measured on."""
+            """The cheaper of two runs when the first is near the bound: neighbours on the processor cost as well."""
             answer = once(*arguments)
-            if not 1.5 < answer.cpu < 8:
-                return answer
-            answer = min(answer, once(*arguments), key=lambda each: each.cpu)
-            return replace(answer, cpu=answer.cpu / _pace())
+            return min(answer, once(*arguments), key=lambda each: each.cpu) if 1.5 < answer.cpu < 3.5 else answer
 
         yield asked
         runner.stdin.close()
-
-
-def _pace() -> float:
-    """How much longer a piece of work takes here and now than on the machine where MAX_CPU_SECONDS was set (0.15 s
-    there, quiet; neighbours on the processor cost CPU seconds, too). Never less than 1."""
-
-    def work() -> float:
-        begun = time.process_time()
-        names = {str(number): (number, number + 1) for number in range(400_000)}
-        assert sum(map(len, names)) > 0
-        return time.process_time() - begun
-
-    return max(1.0, min(work() for _ in range(3)) / 0.15)
 
 
 def _whole_process(arguments: list[str]) -> float:

@@ -41,6 +41,7 @@ class Broker:
     controller_port: int
     home: Path
     process: Process | None = None
+    settings: tuple[tuple[str, str], ...] = ()  # server properties of its own; {host}, {port}, {home} are filled in
 
     @property
     def address(self) -> str:
@@ -69,12 +70,21 @@ class Broker:
             "port": self.port,
             "controller_port": self.controller_port,
             "home": str(self.home),
+            "settings": dict(self.settings),
         }
 
     @staticmethod
     def from_json(alias: str, value: Mapping[str, Any]) -> Broker:
         process = Process(value["pid"], value["started"]) if value["pid"] is not None else None
-        return Broker(alias, value["id"], value["port"], value["controller_port"], Path(value["home"]), process)
+        return Broker(
+            alias,
+            value["id"],
+            value["port"],
+            value["controller_port"],
+            Path(value["home"]),
+            process,
+            tuple(value.get("settings", {}).items()),
+        )
 
 
 def marker(broker: Broker) -> str:
@@ -188,6 +198,7 @@ def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]
         "num.io.threads": 4,
         "num.recovery.threads.per.data.dir": 2,
         "background.threads": 2,
+        **{key: value.format(host=HOST, port=broker.port, home=broker.home) for key, value in broker.settings},
     }
 
 

@@ -18,7 +18,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,13 @@ class Lab:
             raise LabError(f"no cluster {alias} in {self.directory} (there: {there})") from None
 
 
-def up(directory: Path | str, aliases: Sequence[str], brokers: int = 1) -> Lab:
+def up(
+    directory: Path | str, aliases: Sequence[str], brokers: int = 1, settings: Mapping[str, str] | None = None
+) -> Lab:
     """Starts the clusters that do not run yet and returns when all answer metadata requests.
+
+    `settings` are server properties that clusters made now have on top of the lab's own; a literal brace is doubled,
+    {host}, {port} and {home} stand for the broker's.
 
     Running brokers are kept; dead ones are started on their data and ports; other clusters of the directory are
     left as they are. Raises ToolMissing, BrokerFailed, LabError.
@@ -79,7 +84,7 @@ def up(directory: Path | str, aliases: Sequence[str], brokers: int = 1) -> Lab:
     with _locked(home, create=True):
         lab = _refreshed(_read(home))
         for alias in aliases:
-            lab = _declared(lab, alias, brokers)
+            lab = _declared(lab, alias, brokers, tuple((settings or {}).items()))
         _write(lab)
         for alias in aliases:
             for broker in lab.cluster(alias).brokers:
@@ -162,7 +167,7 @@ def _one(lab: Lab, alias: str, broker_id: int) -> Broker:
     raise LabError(f"cluster {alias} has no broker {broker_id}")
 
 
-def _declared(lab: Lab, alias: str, brokers: int) -> Lab:
+def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str], ...]) -> Lab:
     if alias in lab.clusters:
         there = len(lab.clusters[alias].brokers)
         if there != brokers:
@@ -178,7 +183,7 @@ def _declared(lab: Lab, alias: str, brokers: int) -> Lab:
     ]
     ports = brokers_.free_ports(2 * brokers, taken)
     made = tuple(
-        Broker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number))
+        Broker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number), settings=settings)
         for number in range(1, brokers + 1)
     )
     return Lab(lab.directory, {**lab.clusters, alias: Cluster(alias, _new_cluster_id(), made)})

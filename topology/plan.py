@@ -129,6 +129,11 @@ class PlanFlow:
 
     sync_configs_include and _exclude hold topic config keys (no include: all); configs_set is what created topics get
     in any case. verify_every_ms is how often Airflow proves the flow, None when only asked.
+
+    delivery: by sequence numbers, where the flow is the only writer of its target partitions, or in transactions, where
+    it is not or the file asks for them; delivery_reason says why transactions. paths: the flow lies on a ring of three
+    or more clusters and forwards, so its batches must tell which way they came. weight is the share of a worker's
+    bandwidth among its flows. grow: target topics get the partitions that source topics get.
     """
 
     id: str
@@ -152,6 +157,14 @@ class PlanFlow:
     configs_set: tuple[tuple[str, str], ...] = ()
     verify_every_ms: int | None = None
     merge: bool = False
+    delivery: Literal["sequence", "transactions"] = "sequence"
+    delivery_reason: str = ""
+    paths: bool = False
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    on_gap: Literal["stop", "continue"] = "stop"
+    rejected: Literal["stop", "quarantine"] = "stop"
+    weight: int = 1
+    grow: bool = True
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -189,6 +202,14 @@ class PlanFlow:
             "configs_set": dict(self.configs_set),
             "verify_every_ms": self.verify_every_ms,
             "merge": self.merge,
+            "delivery": self.delivery,
+            "delivery_reason": self.delivery_reason,
+            "paths": self.paths,
+            "isolation": self.isolation,
+            "on_gap": self.on_gap,
+            "rejected": self.rejected,
+            "weight": self.weight,
+            "grow": self.grow,
         }
 
     @classmethod

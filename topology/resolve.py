@@ -146,6 +146,7 @@ class _Shared:
 
 def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
     settings = draft.settings
+    transactions = settings.get("delivery", "semantics") == "transactions"
     return PlanFlow(
         id=draft.id,
         source=draft.source,
@@ -168,6 +169,13 @@ def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
         configs_set=tuple(sorted((key, value.data) for key, value in _fields(settings.at("sync", "configs", "set")))),
         verify_every_ms=settings.get("verify", "every"),
         merge=settings.get("merge", "allowed", default=False),
+        delivery="transactions" if transactions else "sequence",  # `topology.sharing` may change it
+        delivery_reason="the file asks for them" if transactions else "",
+        isolation=settings.get("delivery", "isolation", default="read_committed"),
+        on_gap=settings.get("delivery", "on_gap", default="stop"),
+        rejected=settings.get("delivery", "rejected", default="stop"),
+        weight=settings.get("workers", "weight", default=1),
+        grow=settings.get("partitions", "mode", default="grow") == "grow",
     )
 
 

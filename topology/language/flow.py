@@ -155,6 +155,7 @@ WORKERS = Record(
         "count": Key(integer(1, 1_000), "How many workers the fleet should have for this flow.", "1"),
         "near": Key(word("source", "target"), "On which side they run.", "`target`"),
         "quota": Key(RATE, "The most bytes a second that the flow copies.", "no bound"),
+        "weight": Key(integer(1, 1_000), "Its share where flows compete for one worker.", "1"),
         "discovery": Key(DURATION, "How often new topics and partitions are looked for.", "`10s`"),
     }
 )

@@ -1,0 +1,119 @@
+"""Partitions on their way: the links to brokers, what a flow's partitions share, and how a copy begins and ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from clusters.control import ControlWriter
+from clusters.errors import ClusterError
+from clusters.settings import ConnectionSettings
+from replicator.guards import Guards
+from replicator.ledger import PartitionLedger
+from replicator.links import Link, Route, SourceLink, TargetLink
+from replicator.look import Address
+from replicator.offsetmap import Run
+from replicator.partition import PartitionCopy
+from replicator.rate import Rate
+from replicator.seat import Seat
+from replicator.takeover import Taken
+
+log = logging.getLogger("watershed.worker")
+
+BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
+
+
+@dataclass(slots=True)
+class Routes:
+    """`later` runs a function outside any acknowledgement of `writer` (see PartitionLedger)."""
+
+    target: ConnectionSettings
+    connect: Callable[[str], ConnectionSettings]
+    writer: ControlWriter
+    guards: Guards
+    expiration_ms: int
+    later: Callable[[Callable[[], None]], None]
+    _routes: dict[int, Route] = field(default_factory=dict)
+    _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
+    _rates: dict[str, Rate] = field(default_factory=dict)
+
+    def go(self, seat: Seat, taken: Taken) -> None:
+        """Put a partition on its way."""
+        decided = taken.resume
+        copy = PartitionCopy(
+            key=seat.key,
+            source_id=taken.source.topic_id,
+            target_id=taken.target.topic_id,
+            identity=decided.identity,
+            position=decided.position,
+            acked=decided.target_end,
+            depth=decided.depth,
+            depth_confirmed=decided.depth_confirmed,
+            leader_epoch=seat.leader_epoch,
+            expiration_ms=self.expiration_ms,
+        )
+        sender = self._link("send", self.target, taken.target.leader)
+
+        def durable(runs: list[Run]) -> None:
+            copy.durable(runs)
+            sender.wake()
+
+        def failed(error: ClusterError) -> None:
+            copy.halt(f"the ledger could not be written: {error}")
+
+        ledger = PartitionLedger(self.writer, taken.block, durable, failed, self.later)
+        source = self.connect(seat.record.flow.source)
+        route = Route(
+            copy=copy,
+            ledger=ledger,
+            rate=self._rates.setdefault(seat.key.flow, Rate(seat.record.flow.quota)),
+            leave_out=self.guards.of(seat.record, source),
+            source=taken.source.leader,
+            target=taken.target.leader,
+            wake=sender.wake,
+        )
+        first = [Run(decided.target_end, decided.position)]
+        copy.announce(first)
+        ledger.append(first)
+        self._routes[id(route)] = route
+        seat.took_route(route)
+        sender.add(route)
+        self._link("fetch", source, taken.source.leader).add(route)
+        log.info(
+            "copying",
+            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+                   "position": decided.position, "target_end": decided.target_end},
+        )  # fmt: skip
+
+    def remove(self, route: Route) -> None:
+        """Take a partition off its links; nothing of it may be in flight."""
+        self._routes.pop(id(route), None)
+        for link in self._links.values():
+            link.remove(route)
+
+    def forget(self, flow_id: str) -> None:
+        """The flow's content changed: fresh limits."""
+        self._rates.pop(flow_id, None)
+
+    def sweep(self) -> None:
+        """Forget links that have ended."""
+        for key, link in list(self._links.items()):
+            if not link.is_alive():
+                del self._links[key]
+
+    def end(self) -> None:
+        for link in self._links.values():
+            link.end()
+
+    def _link(self, kind: str, settings: ConnectionSettings, address: Address) -> Link:
+        key = (kind, settings.alias, address)
+        link = self._links.get(key)
+        if link is None or not link.is_alive():
+            link = SourceLink(settings, address, self._may_fetch) if kind == "fetch" else TargetLink(settings, address)
+            self._links[key] = link
+            link.start()
+        return link
+
+    def _may_fetch(self) -> bool:
+        return sum(route.copy.buffered for route in list(self._routes.values())) < BUDGET_BYTES

@@ -65,13 +65,13 @@ class Connection:
     """See `Wire` for what each method does. Produce may be pipelined; everything else is question and answer."""
 
     def __init__(self, alias: str, address: tuple[str, int]) -> None:
-        self.alias = alias
+        self.alias, self.address = alias, address
         self._transport = Transport(alias, *address, timeout_s=_PATIENCE_S)
         self._correlation = 0
         self._unanswered: deque[int] = deque()
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        answer = self._ask(requests.metadata_question(topics), MetadataResponse)
+        answer = self.ask(requests.metadata_question(topics), MetadataResponse)
         return requests.metadata_answer(answer)
 
     def fetch(
@@ -112,17 +112,17 @@ class Connection:
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
         question = requests.offsets_question(partitions, timestamp, isolation)
-        return requests.offsets_answer(self._ask(question, ListOffsetsResponse))
+        return requests.offsets_answer(self.ask(question, ListOffsetsResponse))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
-        answer = self._ask(requests.producers_question(topic, partition), DescribeProducersResponse)
+        answer = self.ask(requests.producers_question(topic, partition), DescribeProducersResponse)
         return requests.producers_answer(answer)
 
     def issue_producer_id(self) -> int:
         """A fresh producer id. Waits while the coordinator loads: its answer then carries -1, which would write
         without any protection (seen on 4.3.1 straight after a start)."""
         for _ in range(60):
-            answer = self._ask(requests.producer_id_question(), InitProducerIdResponse)
+            answer = self.ask(requests.producer_id_question(), InitProducerIdResponse)
             if int(answer.error_code) == codes.NONE and int(answer.producer_id) >= 0:
                 return int(answer.producer_id)
             if int(answer.error_code) not in _LOADING:
@@ -137,7 +137,8 @@ class Connection:
     def close(self) -> None:
         self._transport.close()
 
-    def _ask(self, question: Any, answer_type: Any) -> Any:
+    def ask(self, question: Any, answer_type: Any) -> Any:
+        """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""
         api_key, version = int(question.__api_key__), int(question.__version__)
         body = self._answer_to(self._send(api_key, version, [_encoded(question)]))
         return self._decoded(body, answer_type)

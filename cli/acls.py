@@ -1,0 +1,89 @@
+"""`topology acls`: the rights that each role needs, and which are missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.plans import connector, plan_at
+
+if TYPE_CHECKING:
+    from clusters.rights import Right, Role
+    from topology.plan import Plan
+
+ROLES = ("apply", "worker", "observe", "verify", "migrate")
+
+
+@click.command(epilog="Example: topology acls orders.yaml --role worker --principal User:watershed-worker")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--role", type=click.Choice(ROLES), default="worker", show_default=True, help="Whose rights.")
+@click.option("--cluster", help="Only on this cluster.  [default: all]")
+@click.option("--principal", default="User:watershed", show_default=True, help="Whom to give them to.")
+@click.option("--check", is_flag=True, help="Ask the clusters, with the credentials of this process, what is missing.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "commands", "json"]),
+    default="text",
+    show_default=True,
+    help="commands: `kafka-acls` calls to run as an administrator.",
+)
+def acls(path: Path, role: Role, cluster: str | None, principal: str, check: bool, form: str) -> int:
+    """The smallest set of ACLs with which a role works, cluster by cluster; nothing is changed.
+
+    With --check, exits 1 when a right is missing, and names what it is needed for.
+    """
+    from clusters.rights import rights
+
+    plan = plan_at(path)
+    needed = rights(plan, role, cluster)
+    if not needed and role == "migrate" and plan.migration is None:
+        raise click.UsageError(f"{path} has no migration, so the role `migrate` needs nothing")
+    if check:
+        return _check(plan, role, needed, form)
+    if form == "json":
+        rows = [asdict(right) for right in needed]
+        click.echo(json.dumps({"schema": 1, "topology": plan.topology, "role": role, "acls": rows}, indent=2))
+    elif form == "commands":
+        for right in needed:
+            click.echo(right.command(principal, ",".join(plan.cluster(right.cluster).bootstrap)))
+    else:
+        click.echo(_table(needed))
+    return 0
+
+
+def _check(plan: Plan, role: Role, needed: tuple[Right, ...], form: str) -> int:
+    from clusters.preflight import missing_rights
+
+    connect = connector(plan)
+    found = [
+        missing
+        for alias in sorted({right.cluster for right in needed})
+        for missing in missing_rights(connect(alias), [right for right in needed if right.cluster == alias])
+    ]
+    if form == "json":
+        rows = [asdict(missing.right) | {"on": missing.on} for missing in found]
+        click.echo(json.dumps({"schema": 1, "topology": plan.topology, "role": role, "missing": rows}, indent=2))
+    elif found:
+        for missing in found:
+            click.echo(str(missing))
+        click.echo(f"{len(found)} of {len(needed)} rights are missing; `--format commands` shows how to give them")
+    else:
+        click.echo(f"all {len(needed)} rights of role {role} are there")
+    return 1 if found else 0
+
+
+def _table(needed: tuple[Right, ...]) -> str:
+    lines: list[str] = []
+    for alias in dict.fromkeys(right.cluster for right in needed):
+        lines.append(f"cluster {alias}")
+        for right in needed:
+            if right.cluster == alias:
+                name = f"{right.name}*" if right.pattern == "PREFIXED" else right.name
+                note = " (wider than the file's selection)" if right.wider else ""
+                lines.append(f"  {right.resource:<16} {name:<40} {right.operation:<17} {right.why}{note}")
+    return "\n".join(lines)

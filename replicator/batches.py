@@ -21,7 +21,11 @@ _MAGIC_AT = 16  # in every format, also where the whole message is shorter than 
 
 
 class Batch(NamedTuple):
-    """One v2 batch; `data` is the whole of it, `end` the offset behind its last record."""
+    """One v2 batch; `data` is the whole of it, `end` the source offset behind everything that it covers.
+
+    spans: (first source offset, records) for each stretch of consecutive source offsets in it; empty means one
+    stretch from `base`. Only a repacked batch has spans.
+    """
 
     base: int
     end: int
@@ -33,6 +37,7 @@ class Batch(NamedTuple):
     base_sequence: int
     records: int
     data: memoryview
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def control(self) -> bool:

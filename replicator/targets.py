@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from clusters.surface import Administration, Topic
+from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from topology.plan import NEVER_SYNCED, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One topic mapping: a source topic, its target name, and whether the target had to be created."""
+    """One topic mapping: a source topic, its target name, and whether the target had to be created.
+
+    max_batch: the largest record batch that the target topic takes, in bytes.
+    """
 
     topic: str
     target_topic: str
     partitions: int
     created: bool
+    max_batch: int = DEFAULT_MAX_BATCH
 
 
 def mapped_topics(flow: PlanFlow, source: Administration, target: Administration) -> list[Mapped]:
@@ -39,7 +44,26 @@ def mapped_topics(flow: PlanFlow, source: Administration, target: Administration
                 _configs(flow, configs.get(name, {})),
             )
         mapped.append(Mapped(name, target_name, topic.partitions, name in missing))
-    return mapped
+    limits = target_limits(target, [found.target_topic for found in mapped])
+    return [replace(found, max_batch=limits[found.target_topic].max_batch) for found in mapped]
+
+
+def target_limits(target: Administration, topics: Collection[str]) -> dict[str, Limits]:
+    """What the target's topics take: the topic's own `max.message.bytes` and `segment.bytes`, else the brokers'.
+
+    A batch above the first is answered MESSAGE_TOO_LARGE, above the second RECORD_LIST_TOO_LARGE (LogValidator,
+    UnifiedLog). Raises ClusterError.
+    """
+    if not topics:
+        return {}
+    own = target.topic_configs(topics)
+    brokers = [target.broker_config(key) for key in ("message.max.bytes", "log.segment.bytes")]
+    found: dict[str, Limits] = {}
+    for topic in topics:
+        configs = own.get(topic, {})
+        said = (configs.get("max.message.bytes") or brokers[0], configs.get("segment.bytes") or brokers[1])
+        found[topic] = Limits(min([int(size) for size in said if size] or [DEFAULT_MAX_BATCH]))
+    return found
 
 
 def _replicas(flow: PlanFlow, topic: Topic, target: Administration) -> int:

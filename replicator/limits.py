@@ -1,0 +1,15 @@
+"""What a target partition takes, as far as it decides how batches are cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_MAX_BATCH: Final = 1_048_588  # message.max.bytes of Apache Kafka: 1 MiB and the front of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_batch: bytes of the largest record batch (header included) that the target topic takes."""
+
+    max_batch: int = DEFAULT_MAX_BATCH

@@ -22,10 +22,14 @@ SEQUENCE_SPACE: Final = 1 << 31
 _FRONT = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
 _BACK = struct.Struct(">hiqqqhii")  # attributes … record count: the 40 bytes that we may change
 _CODEC = 0x07  # all that is kept of the attributes: no transaction, no control, no delete horizon
+_TRANSACTIONAL = 0x10
 
 
-def rewritten(header: bytes | memoryview, *, producer_id: int, epoch: int, sequence: int) -> bytes:
+def rewritten(
+    header: bytes | memoryview, *, producer_id: int, epoch: int, sequence: int, transactional: bool = False
+) -> bytes:
     """The 61 bytes to send instead of `header` (base offset 0, leader epoch -1, our producer id and sequence).
+    transactional: the batch is written in a transaction of ours, whatever it was on the source.
 
     Timestamps, record count and `lastOffsetDelta` stay: with a changed `lastOffsetDelta` the broker would accept
     an uncompressed batch and corrupt its log. `sequence` is taken mod 2³¹ by the caller.
@@ -35,7 +39,8 @@ def rewritten(header: bytes | memoryview, *, producer_id: int, epoch: int, seque
     _base, length, _epoch, magic, crc = _FRONT.unpack_from(header, 0)
     old = bytes(header[CRC_FROM:HEADER_SIZE])
     attributes, last_delta, base_time, max_time, _pid, _pepoch, _seq, count = _BACK.unpack(old)
-    new = _BACK.pack(attributes & _CODEC, last_delta, base_time, max_time, producer_id, epoch, sequence, count)
+    kept = attributes & _CODEC | _TRANSACTIONAL * transactional
+    new = _BACK.pack(kept, last_delta, base_time, max_time, producer_id, epoch, sequence, count)
     payload = length + 12 - HEADER_SIZE  # the length field counts from byte 12 on
     return _FRONT.pack(0, length, -1, magic, crc ^ _shifted(crc32c(old) ^ crc32c(new), payload)) + new
 

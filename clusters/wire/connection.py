@@ -29,6 +29,7 @@ from clusters.wire.messages import (
     ProducePartition,
     ProducerState,
 )
+from clusters.wire.transactions import Transactions
 from clusters.wire.transport import Piece, Transport
 
 _CLIENT_ID = b"watershed"
@@ -61,7 +62,7 @@ def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None
     raise last
 
 
-class Connection:
+class Connection(Transactions):
     """See `Wire` for what each method does. Produce may be pipelined; everything else is question and answer."""
 
     def __init__(self, alias: str, address: tuple[str, int]) -> None:
@@ -100,8 +101,14 @@ class Connection:
             raise self._refused(f"{self._transport.address} answered a Fetch with {codes.name_of(error)}", error)
         return answers
 
-    def send_produce(self, partitions: tuple[ProducePartition, ...], *, timeout_ms: int = 30_000) -> None:
-        body = produce.produce_body(partitions, timeout_ms)
+    def send_produce(
+        self,
+        partitions: tuple[ProducePartition, ...],
+        *,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+    ) -> None:
+        body = produce.produce_body(partitions, timeout_ms, transactional_id)
         self._unanswered.append(self._send(produce.API_KEY, produce.VERSION, body))
 
     def receive_produce(self) -> list[ProducedPartition]:

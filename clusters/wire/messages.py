@@ -136,8 +136,17 @@ class Wire(Protocol):
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]: ...
 
-    def send_produce(self, partitions: tuple[ProducePartition, ...], *, timeout_ms: int = 30_000) -> None:
-        """Send one Produce (acks=all) without waiting. Answers come in the order of the requests."""
+    def send_produce(
+        self,
+        partitions: tuple[ProducePartition, ...],
+        *,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+    ) -> None:
+        """Send one Produce (acks=all) without waiting. Answers come in the order of the requests.
+
+        transactional_id: that of the batches, which then all belong to one transaction.
+        """
         ...
 
     def receive_produce(self) -> list[ProducedPartition]:

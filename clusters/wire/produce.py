@@ -20,12 +20,14 @@ VERSION = 13
 
 Piece = bytes | bytearray | memoryview
 
-_NO_TRANSACTION_ALL_REPLICAS = b"\x00\xff\xff"  # compact null string, acks -1
+_ALL_REPLICAS = b"\xff\xff"  # acks -1
 _I32 = struct.Struct(">i")
 
 
-def produce_body(partitions: Iterable[ProducePartition], timeout_ms: int) -> list[Piece]:
-    """The request body as pieces in order.
+def produce_body(
+    partitions: Iterable[ProducePartition], timeout_ms: int, transactional_id: str | None = None
+) -> list[Piece]:
+    """The request body as pieces in order. With batches of a transaction comes its transactional id.
 
     Raises ValueError when a partition is named twice: the broker keeps the partitions of a request in a map and
     would silently drop one of the two batches.
@@ -37,7 +39,8 @@ def produce_body(partitions: Iterable[ProducePartition], timeout_ms: int) -> lis
             raise ValueError(f"partition {part.partition} of topic {part.topic_id} stands twice in one Produce")
         topic[part.partition] = part
     pieces: list[Piece] = []
-    head = bytearray(_NO_TRANSACTION_ALL_REPLICAS)
+    head = bytearray(_nullable(transactional_id))
+    head += _ALL_REPLICAS
     head += _I32.pack(timeout_ms)
     head += _uvarint(len(by_topic) + 1)
     for topic_id, topic in by_topic.items():
@@ -69,6 +72,12 @@ def produced(answer: ProduceResponse) -> list[ProducedPartition]:
         for topic in answer.responses
         for part in topic.partition_responses
     ]
+
+
+def _nullable(text: str | None) -> bytes:
+    """A compact nullable string: its length plus one, 0 for null."""
+    encoded = (text or "").encode()
+    return b"\x00" if text is None else _uvarint(len(encoded) + 1) + encoded
 
 
 def _uvarint(value: int) -> bytes:

@@ -41,7 +41,7 @@ class Broker:
     controller_port: int
     home: Path
     process: Process | None = None
-    settings: tuple[tuple[str, str], ...] = ()  # server properties of its own; {host}, {port}, {home} are filled in
+    settings: tuple[tuple[str, str], ...] = ()  # server properties of its own; see `_blanks` for what is filled in
 
     @property
     def address(self) -> str:
@@ -161,6 +161,15 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
     raise LabError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop}")
 
 
+def free_decade(taken: Iterable[int] = ()) -> int:
+    """A multiple of ten such that nobody listens on the nine ports behind it, and not in `taken`. Raises LabError."""
+    decades = range(PORTS.stop, PORTS.stop + 700, 10)  # above the brokers' own ports, below the ephemeral ones
+    for decade in random.sample(decades, len(decades)):
+        if decade not in taken and all(_bindable(decade + number) for number in range(1, 10)):
+            return decade
+    raise LabError(f"no ten free ports in a row on {HOST}")
+
+
 def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]:
     """server.properties of one node of a combined quorum; suited to tests: small, quick, few threads."""
     copies = min(3, len(quorum))
@@ -198,7 +207,18 @@ def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]
         "num.io.threads": 4,
         "num.recovery.threads.per.data.dir": 2,
         "background.threads": 2,
-        **{key: value.format(host=HOST, port=broker.port, home=broker.home) for key, value in broker.settings},
+        **{key: value.format(**_blanks(broker)) for key, value in broker.settings},
+    }
+
+
+def _blanks(broker: Broker) -> dict[str, str | int | Path]:
+    """What a setting of a broker's own may name in braces."""
+    return {
+        "host": HOST,
+        "id": broker.id,
+        "port": broker.port,
+        "controller_port": broker.controller_port,
+        "home": broker.home,
     }
 
 

@@ -68,7 +68,7 @@ def up(
     """Starts the clusters that do not run yet and returns when all answer metadata requests.
 
     `settings` are server properties that clusters made now have on top of the lab's own; a literal brace is doubled,
-    {host}, {port} and {home} stand for the broker's.
+    {host}, {id}, {port}, {controller_port} and {home} stand for the broker's.
 
     Running brokers are kept; dead ones are started on their data and ports; other clusters of the directory are
     left as they are. Raises ToolMissing, BrokerFailed, LabError.

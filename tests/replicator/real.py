@@ -61,6 +61,7 @@ from clusters.settings import connection_settings
 from replicator.events import log_events
 from replicator.worker import run_worker
 from topology.plan import plan_from_json
+exec(sys.argv[3])
 plan = plan_from_json(open(sys.argv[1]).read())
 connect = lambda alias: connection_settings(plan.cluster(alias))
 stop = threading.Event()
@@ -71,16 +72,20 @@ run_worker(connect(sys.argv[2]), connect, topology=plan.topology, worker_id=f"w{
 
 
 class WorkerProcess:
-    """A worker in a process of its own, ended with the test."""
+    """A worker in a process of its own, ended with the test. `prelude`: Python statements it runs first."""
 
-    def __init__(self, plan: Plan, target: str, directory: Path) -> None:
+    def __init__(self, plan: Plan, target: str, directory: Path, prelude: str = "") -> None:
         path = directory / f"{plan.topology}.json"
         path.write_text(plan_json(plan))
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
         with self.log.open("w") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _WORKER, str(path), target], stdout=out, stderr=subprocess.STDOUT
+                [sys.executable, "-c", _WORKER, str(path), target, prelude], stdout=out, stderr=subprocess.STDOUT
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def runs(self) -> bool:
         return self._process.poll() is None
@@ -100,11 +105,11 @@ class WorkerProcess:
 
 
 @contextmanager
-def workers(plan: Plan, target: str, directory: Path) -> Iterator[Callable[[], WorkerProcess]]:
+def workers(plan: Plan, target: str, directory: Path, prelude: str = "") -> Iterator[Callable[[], WorkerProcess]]:
     started: list[WorkerProcess] = []
 
     def start() -> WorkerProcess:
-        started.append(WorkerProcess(plan, target, directory))
+        started.append(WorkerProcess(plan, target, directory, prelude))
         return started[-1]
 
     try:

@@ -1,0 +1,70 @@
+"""Lab clusters with a second way in, through fault proxies.
+
+Each broker gets a second listener whose advertised address is its proxy's. A client that bootstraps through a proxy
+stays behind the proxies (a broker advertises the addresses of the listener that was asked); one that uses the
+cluster's own bootstrap, as a test that looks on does, never meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import clusters
+from lab.broker import HOST, free_decade
+from lab.clusters import Cluster, Lab
+from lab.proxy import Proxy
+
+
+@dataclass(frozen=True, slots=True)
+class Proxied:
+    """`proxies` by broker id; `bootstrap` leads through them."""
+
+    cluster: Cluster
+    proxies: dict[int, Proxy]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(proxy.address for proxy in self.proxies.values())
+
+    def heal(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.heal()
+
+
+@contextmanager
+def proxied(
+    directory: Path | str, aliases: Sequence[str], brokers: int = 1, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[Lab, dict[str, Proxied]]]:
+    """Clusters as `lab.clusters.up` makes them, each broker behind a proxy; all ended behind the block.
+
+    At most nine brokers a cluster: a broker's port is its cluster's decade and its id.
+    """
+    proxies: dict[str, dict[int, Proxy]] = {alias: {} for alias in aliases}
+    taken: list[int] = []
+    try:
+        for alias in aliases:
+            behind = free_decade(taken)
+            before = free_decade([*taken, behind])
+            taken += [behind, before]
+            lab = clusters.up(directory, [alias], brokers, {**_listeners(behind, before), **(settings or {})})
+            for broker in lab.cluster(alias).brokers:
+                proxies[alias][broker.id] = Proxy((HOST, behind + broker.id), before + broker.id)
+        yield lab, {alias: Proxied(lab.cluster(alias), proxies[alias]) for alias in aliases}
+    finally:
+        for proxy in (each for found in proxies.values() for each in found.values()):
+            proxy.close()
+        clusters.down(directory)
+
+
+def _listeners(behind: int, before: int) -> dict[str, str]:
+    """`behind`: decade of the listeners behind the proxies; `before`: decade of the proxies' own ports."""
+    own, controller = "PLAINTEXT://{host}:{port}", "CONTROLLER://{host}:{controller_port}"
+    return {
+        "listeners": f"{own},{controller},FAULTY://{{host}}:{behind // 10}{{id}}",
+        "advertised.listeners": f"{own},FAULTY://{{host}}:{before // 10}{{id}}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,FAULTY:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }

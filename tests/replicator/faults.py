@@ -1,0 +1,154 @@
+"""What the fault tests share: clusters that can be spoiled, and waiting for what must (not) happen meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters.admin import Admin
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.status import PartitionStatus, read_status
+from lab.clusters import Lab
+from lab.proxied import Proxied, proxied
+from tests.replicator.real import settings_of
+from topology.plan import Plan
+
+BROKER = {
+    # Producers are looked for every second whether they have expired (600 s by default): the worst a broker can do.
+    "producer.id.expiration.check.interval.ms": "1000",
+    # ACLs count, and everything without one is allowed: a test denies what it wants to.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """Clusters of a test's own. `settings` lead to the brokers themselves, `through` by way of the proxies."""
+
+    home: Path
+    lab: Lab
+    proxies: dict[str, Proxied]
+    settings: dict[str, ConnectionSettings]
+    through: dict[str, ConnectionSettings]
+
+    def proxy(self, alias: str, broker: int = 1):
+        return self.proxies[alias].proxies[broker]
+
+
+@contextmanager
+def faulty_clusters(home: Path, *aliases: str, brokers: int = 1, settings: dict[str, str] | None = None):
+    with proxied(home, aliases, brokers, BROKER | (settings or {})) as (lab, proxies):
+        yield Faulty(
+            home,
+            lab,
+            proxies,
+            settings_of(lab),
+            {
+                alias: ConnectionSettings(alias=alias, bootstrap=tuple(each.bootstrap.split(",")))
+                for alias, each in proxies.items()
+            },
+        )
+
+
+def times(**seconds: float) -> str:
+    """A worker's prelude that shortens its waits, so that a test need not last as long as they do.
+
+    settle: how long a log's end stands still before an old partition goes on (more than the test's requests can be
+    under way). patience: how long a raw connection waits for an answer. session: of the group membership.
+    """
+    known = {
+        "settle": ("replicator.look", "SETTLE_S", seconds.get("settle")),
+        "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
+        "session": ("replicator.membership", "SESSION_MS", seconds.get("session", 0) * 1000),
+    }
+    lines = ["import importlib"]
+    for name in seconds:
+        module, constant, value = known[name]
+        lines += [
+            f"_m = importlib.import_module({module!r})",
+            f"assert hasattr(_m, {constant!r}), 'the tests shorten {module}.{constant}, which is not there any more'",
+            f"_m.{constant} = type(_m.{constant})({value!r})",
+        ]
+    return "\n".join(lines)
+
+
+def copied(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) -> int:
+    """How many offsets these partitions have on the target now."""
+    with Admin(settings) as admin:
+        spans = admin.offsets([TopicPartition(topic, number) for number in partitions], "read_uncommitted")
+    return sum(span.end for span in spans.values())
+
+
+def progress(
+    settings: ConnectionSettings, topic: str, partitions: Iterable[int], records: int, within: float = 45
+) -> None:
+    """`records` more of these partitions arrive on the target from now on (Redpanda: progress during fault)."""
+    with Admin(settings) as admin:
+        where = [TopicPartition(topic, number) for number in partitions]
+
+        def end() -> int:
+            return sum(span.end for span in admin.offsets(where, "read_uncommitted").values())
+
+        before, until = end(), time.monotonic() + within
+        while (now := end()) < before + records:
+            assert time.monotonic() < until, f"{now - before} records in {within} s of the fault, {records} demanded"
+            time.sleep(0.1)
+
+
+def reports(settings: ConnectionSettings, plan: Plan) -> dict[int, PartitionStatus]:
+    """The newest report of each partition of the plan's flow."""
+    return {each.partition: each for each in read_status(settings) if each.flow == plan.flows[0].id}
+
+
+def wait_reports(
+    settings: ConnectionSettings,
+    plan: Plan,
+    wanted: Callable[[dict[int, PartitionStatus]], bool],
+    timeout: float = 30,
+) -> dict[int, PartitionStatus]:
+    """Until the flow's reports are as wanted; returns them."""
+    until = time.monotonic() + timeout
+    while not wanted(found := reports(settings, plan)):
+        assert time.monotonic() < until, f"the reports never became as wanted, at last: {found}"
+        time.sleep(0.3)
+    return found
+
+
+class Feeding:
+    """`send(count, start)` about `rate` records a second on a thread, until `end`."""
+
+    def __init__(self, send: Callable[[int, int], None], rate: int, total: int = 0) -> None:
+        self._send, self._rate, self._total = send, rate, total
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+
+    def __enter__(self) -> Feeding:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> int:
+        """End it and say how many records there are."""
+        self._stop.set()
+        self._thread.join(60)
+        if self._failure is not None:
+            raise self._failure
+        return self._total
+
+    def _feed(self) -> None:
+        try:
+            while not self._stop.wait(0.05):
+                count = max(1, self._rate // 20)
+                self._send(count, self._total)
+                self._total += count
+        except Exception as error:  # noqa: BLE001  raised again where it is read
+            self._failure = error

@@ -14,9 +14,12 @@ from clusters.settings import ConnectionSettings
 class PartitionStatus:
     """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
 
-    state: one of design 02's partition states. source_position: next source offset to copy. source_end,
-    target_end: log ends as last seen (-1: not seen yet). lag_records, lag_ms: None when not known. rate_bytes:
-    bytes a second. error, remedy: for people, only in a loud state. worker, pid: who serves it.
+    state: one of design 02's partition states. source_position: next source offset to copy. source_end (the last stable
+    offset), target_end: log ends as last seen (-1: not seen yet). lag_records counts offsets; lag_bytes is an estimate;
+    lag_ms is for how long the oldest uncopied record has been waiting (`replicator.lag`); event_age_ms is how old the
+    timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets behind the
+    source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since the worker
+    took the partition. error, remedy: for people. worker, pid: who serves it.
     """
 
     flow: str
@@ -29,7 +32,11 @@ class PartitionStatus:
     target_end: int = -1
     lag_records: int | None = None
     lag_ms: int | None = None
+    lag_bytes: int | None = None
+    event_age_ms: int | None = None
+    open_records: int = 0
     rate_bytes: float = 0.0
+    copied_bytes: int = 0
     error: str | None = None
     remedy: str | None = None
     worker: str = ""

@@ -149,7 +149,7 @@ class SourceLink(Link):
             with copy.lock:
                 copy.trouble = copy.trouble or trouble
             return
-        copy.source_end = answer.last_stable
+        copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
         records = answer.records
         if 2 * len(records) < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
             records = memoryview(bytes(records))

@@ -89,6 +89,7 @@ class PartitionCopy:
     in_flight: deque[Outgoing] = field(default_factory=deque)
     buffered: int = 0  # bytes in ready and in_flight
     source_end: int = -1  # last stable offset at the last fetch
+    high_watermark: int = -1  # of the source; what lies behind `source_end` waits for a transaction to end
     copied_through: int = -1  # source offset, by acknowledgements
     copied_bytes: int = 0
     copied_timestamp: int = -1

@@ -9,6 +9,7 @@ from clusters.control import slot_of
 from clusters.flows import FlowRecord
 from clusters.status import PartitionStatus
 from replicator import states
+from replicator.lag import Lag
 from replicator.links import Route
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
@@ -39,6 +40,8 @@ class Seat:
     _source_end: int = -1
     _target_end: int = -1
     _bytes: int = 0
+    _from: int = 0  # source offset at the last report
+    _lag: Lag = field(default_factory=Lag)
     _at: float = field(default_factory=time.monotonic)
 
     @property
@@ -57,7 +60,7 @@ class Seat:
 
     def took_route(self, route: Route) -> None:
         self.route, self.waiting_for, self.stopped = route, "", None
-        self._bytes, self._at = 0, time.monotonic()
+        self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
 
     def found(self, trouble: Loud | LookAgain, now: float) -> None:
         """A look, or copying, ended in `trouble`."""
@@ -77,19 +80,22 @@ class Seat:
 
     def report(self, worker: str, pid: int) -> PartitionStatus:
         """The status to publish; remembers the last positions while nothing is copied."""
-        now, rate, lag_ms = time.monotonic(), 0.0, None
+        now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.route is not None:
             copy = self.route.copy
             self._source_position, self._target_end = copy.copied_through, copy.acked
             self._source_end = max(copy.source_end, copy.copied_through)
             rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
-            self._bytes, self._at = copy.copied_bytes, now
+            self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
+            self._bytes, self._at, self._from = copy.copied_bytes, now, copy.copied_through
+            copied_bytes, open_records = copy.copied_bytes, max(copy.high_watermark - self._source_end, 0)
+            if copy.source_end >= 0:
+                self._lag.saw_end(self._source_end, now)
             if copy.copied_bytes:
                 self.delay = FIRST_DELAY_S
-            if self._source_end <= self._source_position:
-                lag_ms = 0
-            elif copy.copied_timestamp > 0:
-                lag_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
+            if copy.copied_timestamp > 0:
+                age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
+        behind = self._lag.behind_s(self._source_position, now)
         known = self._source_position >= 0 and self._source_end >= 0
         return PartitionStatus(
             flow=self.key.flow,
@@ -101,8 +107,12 @@ class Seat:
             source_end=self._source_end,
             target_end=self._target_end,
             lag_records=max(self._source_end - self._source_position, 0) if known else None,
-            lag_ms=lag_ms,
+            lag_ms=None if behind is None else round(behind * 1000),
+            lag_bytes=self._lag.bytes_behind(self._source_position),
+            event_age_ms=age_ms,
+            open_records=open_records,
             rate_bytes=round(rate, 1),
+            copied_bytes=copied_bytes,
             error=self.stopped.error if self.stopped else self.waiting_for or None,
             remedy=self.stopped.remedy if self.stopped else None,
             worker=worker,

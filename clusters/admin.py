@@ -12,7 +12,7 @@ from clusters.errors import RequestRefused, TopicExists, TopicMissing, WrongClus
 from clusters.names import TopicPartition
 from clusters.requests import AdminRequests
 from clusters.settings import ConnectionSettings
-from clusters.surface import Group, Isolation, LogRange, Topic
+from clusters.surface import Group, Isolation, LogRange, Shape, Topic
 
 __all__ = ["Admin", "Group", "LogRange", "Topic"]
 
@@ -64,6 +64,12 @@ class Admin:
     def topic(self, name: str) -> Topic | None:
         return self._ask.topics([name]).get(name)
 
+    def shapes(self) -> dict[str, Shape]:
+        return self._ask.shapes()
+
+    def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        return self._ask.effective_configs(names)
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         return self._ask.topic_configs(names)
 
@@ -78,10 +84,14 @@ class Admin:
         configs: Mapping[str, str] | None = None,
     ) -> Topic:
         self._ask.create_topic(name, partitions, replication_factor, configs or {})
-        topic = self._settled(name)
+        topic = self._settled(name, 1)
         if topic.partitions != partitions:
             raise other_partition_count(self.settings.alias, topic, partitions)
         return topic
+
+    def create_partitions(self, name: str, total: int) -> Topic:
+        self._ask.create_partitions(name, total)
+        return self._settled(name, total)
 
     def offsets(
         self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
@@ -98,6 +108,9 @@ class Admin:
         state, simple, members = found
         offsets = self._ask.group_offsets(group_id)
         return Group(group_id, _STATES.get(state) or state.title(), "" if simple else "consumer", members, offsets)
+
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
+        return self._ask.group_assignment(group_id)
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:
@@ -117,13 +130,13 @@ class Admin:
                     group=group_id,
                 )
 
-    def _settled(self, name: str) -> Topic:
-        """Wait until the topic is described in full and every partition's leader answers for its log."""
+    def _settled(self, name: str, partitions: int) -> Topic:
+        """Wait until the topic is described with so many partitions and each one's leader answers for its log."""
         deadline = time.monotonic() + self._ask.timeout
         while True:
             try:
                 topic = self.topic(name)
-                if topic is not None:
+                if topic is not None and topic.partitions >= partitions:
                     self.offsets(TopicPartition(name, number) for number in range(topic.partitions))
                     return topic
             except TopicMissing:

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -19,17 +20,21 @@ from clusters.batches import ABORT, COMMIT, Buffer, Record, marker_batch, simple
 from clusters.errors import RequestRefused, TopicMissing, Unreachable
 from clusters.fake_groups import FakeGroups
 from clusters.fake_log import PartitionLog
+from clusters.fake_transactions import FakeCoordinator
 from clusters.fake_wire import FakeWire
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.surface import Group, Isolation, LogRange, Topic
+from clusters.surface import Group, Isolation, LogRange, Shape, Topic
 
 BROKER_CONFIGS = {
     "auto.create.topics.enable": "false",
     "message.max.bytes": "1048588",
+    "log.segment.bytes": "1073741824",
     "num.partitions": "1",
     "producer.id.expiration.ms": "86400000",
 }
+# Topic settings and the broker's that they inherit from (TopicConfigSynonyms).
+INHERITED = {"max.message.bytes": "message.max.bytes", "segment.bytes": "log.segment.bytes"}
 NODE = 1
 
 
@@ -55,6 +60,7 @@ class FakeCluster:
         self._configs: dict[str, dict[str, str]] = {}
         self._logs: dict[tuple[uuid.UUID, int], PartitionLog] = {}
         self._next_producer_id = 1000
+        self.coordinator = FakeCoordinator(self)
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +95,13 @@ class FakeCluster:
         self.answer()
         return self._topics.get(name)
 
+    def shapes(self) -> dict[str, Shape]:
+        return {name: Shape(each.partitions, each.replication_factor) for name, each in self.topics().items()}
+
+    def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        inherited = {key: self.configs[broker] for key, broker in INHERITED.items() if broker in self.configs}
+        return {name: inherited | configs for name, configs in self.topic_configs(names).items()}
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         return {name: dict(self._configs[self._existing(name).name]) for name in names}
 
@@ -120,6 +133,16 @@ class FakeCluster:
             self.changed.notify_all()
             return topic
 
+    def create_partitions(self, name: str, total: int) -> Topic:
+        with self.changed:
+            topic = self._existing(name)
+            if topic.partitions < total:
+                for number in range(topic.partitions, total):
+                    self._logs[topic.topic_id, number] = PartitionLog(self._configs[name])
+                topic = self._topics[name] = replace(topic, partitions=total)
+                self.changed.notify_all()
+            return topic
+
     def offsets(
         self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
     ) -> dict[TopicPartition, LogRange]:
@@ -133,6 +156,11 @@ class FakeCluster:
     def group(self, group_id: str) -> Group:
         self.answer()
         return self.groups.describe(group_id)
+
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
+        """Members in memory read nothing, so none of them is given anything."""
+        self.answer()
+        return {}
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         for key in offsets:

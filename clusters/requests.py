@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -18,13 +19,13 @@ from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource, ConfigSource
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from clusters import librdkafka
 from clusters.librdkafka import UNKNOWN_TOPIC, Complaints
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.surface import Isolation, Topic
+from clusters.surface import Isolation, Shape, Topic
 
 T = TypeVar("T")
 
@@ -73,6 +74,15 @@ class AdminRequests:
         listed = self._ask(lambda bound: self._client.list_topics(timeout=bound["request_timeout"]), "listing topics")
         return sorted(listed.topics)
 
+    def shapes(self) -> dict[str, Shape]:
+        """One Metadata request for all topics, which never creates one. A topic without partitions is left out."""
+        listed = self._ask(lambda bound: self._client.list_topics(timeout=bound["request_timeout"]), "listing topics")
+        return {
+            name: Shape(len(topic.partitions), len(next(iter(topic.partitions.values())).replicas))
+            for name, topic in sorted(listed.topics.items())
+            if topic.partitions
+        }
+
     def topics(self, names: list[str]) -> dict[str, Topic]:
         """Those of `names` that exist; a topic deleted meanwhile is left out."""
 
@@ -113,6 +123,26 @@ class AdminRequests:
             return True
 
         return self._ask(create, f"creating topic {name}")
+
+    def create_partitions(self, name: str, total: int) -> bool:
+        """Whether partitions were added; False when the topic has as many or more."""
+
+        def create(bound: Bound) -> bool:
+            try:
+                new = NewPartitions(name, new_total_count=total)
+                futures = self._client.create_partitions([new], operation_timeout=bound["request_timeout"], **bound)
+                _result(futures[name], bound)
+            except KafkaException as error:
+                if librdkafka.reason(error).code() == KafkaError.INVALID_PARTITIONS:
+                    return False
+                raise KafkaException(librdkafka.reason(error), name) from None
+            return True
+
+        return self._ask(create, f"giving topic {name} {total} partitions")
+
+    def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
+        return self._configs(resources) if resources else {}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
@@ -160,6 +190,20 @@ class AdminRequests:
             return found.state.name, False, max(1, sum(len(group.members) for group in known))
 
         return self._ask(find, f"looking for group {group_id}", group=group_id)
+
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
+        """Client ids of the members of a consumer group, and what each was given; empty while it rebalances."""
+
+        def find(bound: Bound) -> dict[str, list[TopicPartition]]:
+            known: Any = self._client.list_groups(group_id, timeout=bound["request_timeout"])
+            return {
+                member.client_id: _assigned(member.assignment)
+                for group in known
+                if group.state == "Stable"
+                for member in group.members
+            }
+
+        return self._ask(find, f"looking at the members of group {group_id}", group=group_id)
 
     def group_offsets(self, group_id: str, *, stable: bool = True) -> dict[TopicPartition, int]:
         """Committed offsets; stable: wait out offsets that are part of a running transaction (KIP-447)."""
@@ -250,6 +294,22 @@ class AdminRequests:
 
 def _result(future: Any, bound: Bound) -> Any:
     return librdkafka.result(future, bound["request_timeout"] + 1.0)
+
+
+def _assigned(assignment: bytes) -> list[TopicPartition]:
+    """The consumer protocol's assignment (ConsumerProtocolAssignment.json): version, topics with their partitions."""
+    found: list[TopicPartition] = []
+    if len(assignment) < 6:
+        return found
+    (topics,), at = struct.unpack_from(">i", assignment, 2), 6
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", assignment, at)
+        name = assignment[at + 2 : at + 2 + size].decode()
+        at += 2 + size
+        (count,) = struct.unpack_from(">i", assignment, at)
+        found += [TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", assignment, at + 4)]
+        at += 4 + 4 * count
+    return found
 
 
 def _uuid(value: Any) -> uuid.UUID:

@@ -26,6 +26,14 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What a listing says of a topic, without asking for it by itself."""
+
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogRange:
     """Offsets of a partition: records lie in start <= offset < end."""
 
@@ -61,8 +69,19 @@ class Administration(Protocol):
 
     def topic(self, name: str) -> Topic | None: ...
 
+    def shapes(self) -> dict[str, Shape]:
+        """Every topic by one request, as one broker knows it now: it may lag behind the others by a moment."""
+        ...
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Only what is set on the topic itself, not what it inherits. Raises `TopicMissing`."""
+        ...
+
+    def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """All settings in force for each topic, inherited ones as well (keys a broker hides are left out).
+
+        Raises `TopicMissing`.
+        """
         ...
 
     def broker_config(self, key: str) -> str | None:
@@ -83,6 +102,13 @@ class Administration(Protocol):
         """
         ...
 
+    def create_partitions(self, name: str, total: int) -> Topic:
+        """Give the topic so many partitions and wait until each has a leader that answers.
+
+        A topic that has as many or more is returned as it is: Kafka never takes partitions away. Raises `TopicMissing`.
+        """
+        ...
+
     def offsets(
         self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
     ) -> dict[TopicPartition, LogRange]:
@@ -91,6 +117,10 @@ class Administration(Protocol):
 
     def group(self, group_id: str) -> Group:
         """An unknown group is answered as Dead, without members and offsets."""
+        ...
+
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
+        """Client ids of a consumer group's members with what each was given; empty while the group rebalances."""
         ...
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -16,8 +16,8 @@ from clusters.errors import (
 from clusters.fake import FakeCluster
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.surface import Group, LogRange
-from tests.clusters.sites import Site
+from clusters.surface import Group, LogRange, Shape
+from tests.clusters.sites import RealSite, Site
 
 
 def test_identity(site: Site) -> None:
@@ -61,6 +61,35 @@ def test_configs(site: Site, topic_name: str) -> None:
     assert site.admin.broker_config("no.such.key") is None
     with pytest.raises(TopicMissing, match="no topic"):
         site.admin.topic_configs([f"{topic_name}-no"])
+
+
+def test_growth(site: Site, topic_name: str) -> None:
+    before = site.admin.create_topic(topic_name, 2)
+    assert site.admin.shapes()[topic_name] == Shape(2, 1)
+    grown = site.admin.create_partitions(topic_name, 5)
+    assert (grown.partitions, grown.topic_id) == (5, before.topic_id)
+    assert site.admin.offsets([TopicPartition(topic_name, 4)]) == {TopicPartition(topic_name, 4): LogRange(0, 0)}
+    assert site.admin.create_partitions(topic_name, 5) == grown
+    assert site.admin.create_partitions(topic_name, 3) == grown, "Kafka takes no partitions away"
+    with pytest.raises(TopicMissing, match="no topic"):
+        site.admin.create_partitions(f"{topic_name}-no", 2)
+    assert f"{topic_name}-no" not in site.admin.shapes()
+
+
+def test_inherited_configs_count_as_well(site: Site, topic_name: str) -> None:
+    site.admin.create_topic(topic_name, 1, configs={"max.message.bytes": "2000000"})
+    found = site.admin.effective_configs([topic_name])[topic_name]
+    assert (found["max.message.bytes"], found["segment.bytes"]) == ("2000000", "1073741824")
+
+
+@pytest.mark.kafka
+def test_who_was_given_what(real_site: RealSite, topic_name: str) -> None:
+    real_site.admin.create_topic(topic_name, 3)
+    assert real_site.admin.group_assignment(f"{topic_name}-group") == {}
+    real_site.join(f"{topic_name}-group", topic_name)
+    given = real_site.admin.group_assignment(f"{topic_name}-group")
+    real_site.end()
+    assert given == {"watershed": [TopicPartition(topic_name, number) for number in range(3)]}
 
 
 def test_offsets(site: Site, topic_name: str) -> None:

@@ -30,6 +30,7 @@ from clusters.wire.messages import (
     ProducerState,
     TopicMetadata,
 )
+from clusters.wire.transactions import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from clusters.fake import FakeCluster
@@ -84,11 +85,17 @@ class FakeWire:
                     return answers
                 self._cluster.changed.wait(left)
 
-    def send_produce(self, partitions: tuple[ProducePartition, ...], *, timeout_ms: int = 30_000) -> None:
+    def send_produce(
+        self,
+        partitions: tuple[ProducePartition, ...],
+        *,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+    ) -> None:
         self._check()
         kept = {(entry.topic_id, entry.partition): b"".join(entry.batch) for entry in partitions}
         with self._cluster.changed:
-            self._answers.append(self._produced(kept))
+            self._answers.append(self._produced(kept, transactional_id))
             self._cluster.changed.notify_all()
 
     def receive_produce(self) -> list[ProducedPartition]:
@@ -127,6 +134,37 @@ class FakeWire:
     def issue_producer_id(self) -> int:
         self._check()
         return self._cluster.issue_producer_id()
+
+    def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
+        self._check()
+        return NONE, (self._cluster.settings.alias, 9092)
+
+    def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
+        self._check()
+        with self._cluster.changed:
+            return self._cluster.coordinator.init(transactional_id)
+
+    def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: tuple[tuple[str, int], ...]
+    ) -> dict[tuple[str, int], int]:
+        self._check()
+        with self._cluster.changed:
+            ids = {name: topic.topic_id for name, topic in self._cluster.topics().items()}
+            return {
+                (topic, number): self._cluster.coordinator.add(transactional_id, producer, (ids[topic], number))
+                if topic in ids
+                else UNKNOWN_TOPIC_OR_PARTITION
+                for topic, number in partitions
+            }
+
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
+    ) -> tuple[int, ProducerIdAndEpoch]:
+        self._check()
+        with self._cluster.changed:
+            answer = self._cluster.coordinator.end(transactional_id, producer, commit, bump)
+            self._cluster.changed.notify_all()
+            return answer
 
     def cut(self) -> None:
         """Lose the connection, as a network does: unanswered requests may have been executed."""
@@ -181,8 +219,10 @@ class FakeWire:
             )
         return answers
 
-    def _produced(self, kept: dict[tuple[uuid.UUID, int], bytes]) -> list[ProducedPartition]:
-        if any(_is_transactional(data) for data in kept.values()):
+    def _produced(
+        self, kept: dict[tuple[uuid.UUID, int], bytes], transactional_id: str | None
+    ) -> list[ProducedPartition]:
+        if transactional_id is None and any(_is_transactional(data) for data in kept.values()):
             # Without a transactional id the broker refuses the whole request.
             return [
                 ProducedPartition(topic_id, number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
@@ -194,7 +234,11 @@ class FakeWire:
             if log is None:
                 answers.append(ProducedPartition(topic_id, number, UNKNOWN_TOPIC_ID, -1, -1))
                 continue
-            error, base, message = log.append(data, self._cluster.clock())
+            if transactional_id is not None and _is_transactional(data):
+                place = (topic_id, number)
+                error, base, message = self._cluster.coordinator.append(transactional_id, place, log, data)
+            else:
+                error, base, message = log.append(data, self._cluster.clock())
             log_start = -1 if error else log.log_start
             answers.append(ProducedPartition(topic_id, number, error, base, log_start, message))
         return answers

@@ -1,0 +1,126 @@
+"""The transaction coordinator of a `FakeCluster`: epochs, fencing, implicit and explicit partitions, markers.
+
+Rules: TransactionCoordinator and TransactionMetadata of Kafka 4.3 (KIP-98, KIP-890). Markers are written at once, so
+that a transaction that was ended is complete; `busy` plays the part of a coordinator that is still at it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusters.batches import ABORT, COMMIT, header, marker_batch
+from clusters.wire import codes
+from clusters.wire.transactions import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from clusters.fake import FakeCluster
+    from clusters.fake_log import PartitionLog
+
+Place = tuple[uuid.UUID, int]
+_NOBODY = ProducerIdAndEpoch(-1, -1)
+
+
+@dataclass(slots=True)
+class _Transactional:
+    producer: ProducerIdAndEpoch
+    before: ProducerIdAndEpoch = _NOBODY  # who wrote the transaction that ended last, and how it ended (KIP-890)
+    committed: bool | None = None
+    partitions: dict[Place, None] = field(default_factory=dict)
+
+
+class FakeCoordinator:
+    """`version` is the cluster's transaction.version. `busy`: how many more requests answer CONCURRENT_TRANSACTIONS.
+    `last_epoch`: behind it the id gets another producer id (32766 on a real cluster)."""
+
+    def __init__(self, cluster: FakeCluster, version: int = 2) -> None:
+        self.version, self.busy, self.last_epoch = version, 0, 32_766
+        self._cluster = cluster
+        self._ids: dict[str, _Transactional] = {}
+
+    def init(self, transactional_id: str) -> tuple[int, ProducerIdAndEpoch]:
+        """A new incarnation; an open transaction of the one before is aborted."""
+        if self._is_busy():
+            return codes.CONCURRENT_TRANSACTIONS, _NOBODY
+        known = self._ids.get(transactional_id)
+        if known is None:
+            known = _Transactional(ProducerIdAndEpoch(self._cluster.issue_producer_id(), 0))
+            self._ids[transactional_id] = known
+            return codes.NONE, known.producer
+        if known.partitions:
+            self._end(known, commit=False, bump=True)
+        known.producer = self._next(known.producer)
+        known.before, known.committed = _NOBODY, None
+        return codes.NONE, known.producer
+
+    def add(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> int:
+        """What AddPartitionsToTxn does for a partition."""
+        if self._is_busy():
+            return codes.CONCURRENT_TRANSACTIONS
+        known = self._ids.get(transactional_id)
+        if known is None or known.producer.producer_id != producer.producer_id:
+            return codes.INVALID_PRODUCER_ID_MAPPING
+        if known.producer.epoch != producer.epoch:
+            return codes.PRODUCER_FENCED
+        known.partitions[place] = None
+        return codes.NONE
+
+    def append(self, transactional_id: str, place: Place, log: PartitionLog, data: bytes) -> tuple[int, int, str]:
+        """A transactional Produce of one batch."""
+        batch = header(data)
+        producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+        known = self._ids.get(transactional_id)
+        inside = known is not None and place in known.partitions and known.producer == producer
+        if not inside and self.version >= 2:
+            error = self.add(transactional_id, producer, place)
+            if error:
+                return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED else error, -1, ""
+            if batch.base_sequence != 0:
+                return codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, "a transaction begins at sequence 0"
+        elif not inside:
+            return codes.INVALID_TXN_STATE, -1, "the partition is not part of the transaction"
+        return log.append(data, self._cluster.clock())
+
+    def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool, bump: bool
+    ) -> tuple[int, ProducerIdAndEpoch]:
+        """EndTxn. bump: version 5 and later."""
+        if self._is_busy():
+            return codes.CONCURRENT_TRANSACTIONS, _NOBODY
+        known = self._ids.get(transactional_id)
+        if known is None:
+            return codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
+        if bump and producer == known.before and not known.partitions:  # the same EndTxn once more
+            return (codes.NONE, known.producer) if commit == known.committed else (codes.INVALID_TXN_STATE, _NOBODY)
+        if known.producer.producer_id != producer.producer_id:
+            return codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
+        if known.producer != producer:
+            return codes.PRODUCER_FENCED, _NOBODY
+        if not known.partitions and (commit or not bump):
+            return codes.INVALID_TXN_STATE, _NOBODY
+        self._end(known, commit, bump)
+        known.before, known.committed = producer, commit
+        return codes.NONE, known.producer
+
+    def _end(self, known: _Transactional, commit: bool, bump: bool) -> None:
+        producer_id, epoch = known.producer
+        marker = marker_batch(producer_id, epoch + bump, COMMIT if commit else ABORT, self._cluster.clock())
+        for place in known.partitions:
+            log = self._cluster.log_by_id(*place)
+            if log is not None:
+                log.write(marker, self._cluster.clock())
+        known.partitions = {}
+        if bump:
+            known.producer = self._next(known.producer)
+
+    def _next(self, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
+        if producer.epoch < self.last_epoch:
+            return ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
+        return ProducerIdAndEpoch(self._cluster.issue_producer_id(), 0)
+
+    def _is_busy(self) -> bool:
+        if self.busy <= 0:
+            return False
+        self.busy -= 1
+        return True

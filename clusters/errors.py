@@ -6,6 +6,8 @@
     ├── SecretMissing            a secret reference that leads nowhere (before any connection)
     ├── Unreachable              no broker answered in time; the outcome of what was under way is unknown
     ├── Unauthorised             the cluster answered, and refused who we are or what we may do
+    │   ├── AuthenticationFailed refused who we are: password, token, client certificate
+    │   └── UntrustedBroker      the broker's certificate does not prove that it is the broker we meant
     ├── WrongCluster             the cluster at these addresses is not the one the topology pins
     ├── TopicMissing             a topic (or partition) that should be there is not
     ├── TopicExists              a topic of that name is there already, with another shape
@@ -67,6 +69,17 @@ class Unreachable(ClusterError):
 
 class Unauthorised(ClusterError):
     """Authentication failed, or an ACL is missing."""
+
+
+class AuthenticationFailed(Unauthorised):
+    """The cluster does not know us: wrong password, refused token, refused (or missing) client certificate.
+
+    The next connection reads the secrets again, so a credential that was changed meanwhile works by itself.
+    """
+
+
+class UntrustedBroker(Unauthorised):
+    """The broker's certificate is expired, of an unknown authority, or of another host. Nothing was sent to it."""
 
 
 class WrongCluster(ClusterError):

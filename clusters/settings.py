@@ -1,30 +1,59 @@
 """How to connect to one cluster: the plan's addresses plus resolved secrets.
 
 Secrets live only in `ConnectionSettings`, whose repr masks them; they are resolved where a connection is made
-and never written to a plan, a control topic, a log line or a command line.
+and never written to a plan, a control topic, a log line or a command line. Settings made from a plan know where their
+secrets came from, and every new connection reads them again (`renewed`), so that none needs a restart to be changed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from clusters.errors import SecretMissing, Unreachable
+from clusters import secrets
+from clusters.errors import Unreachable
 
 if TYPE_CHECKING:
-    from topology.plan import PlanCluster, SecretRef
+    from topology.plan import PlanCluster
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """Where OAUTHBEARER gets its tokens (OIDC client credentials, RFC 6749 section 4.4); `username` and `password` of
+    the settings are the client's id and secret. extensions: KIP-342, sorted; ca_file: PEM, for the endpoint only."""
+
+    token_endpoint: str
+    scope: str | None = None
+    extensions: tuple[tuple[str, str], ...] = ()
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """For GSSAPI. service: the first part of the brokers' principals; without a keytab the ticket cache is used.
+    principal and keytab are for raw connections; librdkafka takes the environment's (`KRB5_CLIENT_KTNAME`)."""
+
+    service: str = "kafka"
+    principal: str | None = None
+    keytab: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the settings were resolved from. environ None: this process's own."""
+
+    cluster: PlanCluster
+    environ: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     """Everything a client needs. `protocol` is Kafka's security.protocol, `mechanism` its sasl.mechanism.
 
-    ca_file, certificate_file and key_file are paths to PEM files; certificate_file may hold the key as well.
+    ca_file, certificate_file and key_file are paths to PEM files; certificate_file may hold the key as well;
+    key_password is the key's passphrase. Without a ca_file the system's authorities count.
     """
 
     alias: str
@@ -37,102 +66,110 @@ class ConnectionSettings:
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    oauth: OAuth | None = None
+    kerberos: Kerberos | None = None
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+
+    def renewed(self) -> ConnectionSettings:
+        """The same settings with the secrets as they are now. Raises `SecretMissing`."""
+        if self.origin is None:
+            return self
+        environ = os.environ if self.origin.environ is None else self.origin.environ
+        return replace(self, **_resolved(self.origin.cluster, environ))
 
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Configuration of a confluent-kafka client; `extra` (dotted keys) wins. Its own log is silent."""
+        """Configuration of a confluent-kafka client made now; `extra` (dotted keys) wins. Its own log is silent.
+
+        A client that lives long is kept at the secrets of the day by `clusters.rotation`. Raises `SecretMissing`.
+        """
+        now = self.renewed()
         settings: dict[str, Any] = {
-            "bootstrap.servers": ",".join(self.bootstrap),
-            "security.protocol": self.protocol,
-            "sasl.mechanism": self.mechanism,
-            "sasl.username": self.username,
-            "sasl.password": self.password,
-            "ssl.ca.location": self.ca_file,
-            "ssl.certificate.location": self.certificate_file,
-            "ssl.key.location": self.key_file or self.certificate_file,
+            "bootstrap.servers": ",".join(now.bootstrap),
+            "security.protocol": now.protocol,
+            "sasl.mechanism": now.mechanism,
+            "ssl.ca.location": now.ca_file,
+            "ssl.certificate.location": now.certificate_file,
+            "ssl.key.location": now.key_file or now.certificate_file,
+            "ssl.key.password": now.key_password,
             "client.id": "watershed",
             "reconnect.backoff.max.ms": 1000,  # its default of 10 s outlasts the restart of a broker
             "log_level": 0,
+            **now._sasl(),
         }
         return {key: value for key, value in settings.items() if value is not None} | dict(extra or {})
+
+    def _sasl(self) -> dict[str, Any]:
+        if not self.protocol.startswith("SASL_"):
+            return {}
+        if self.mechanism == "OAUTHBEARER":
+            from clusters import tokens
+
+            return {"oauth_cb": tokens.librdkafka_callback(self)}
+        if self.mechanism == "GSSAPI":
+            # librdkafka would hand principal and keytab to a shell (kinit.cmd). The system's Kerberos library takes a
+            # keytab from KRB5_CLIENT_KTNAME, or a ticket cache that somebody else keeps.
+            return {
+                "sasl.kerberos.service.name": (self.kerberos or Kerberos()).service,
+                "sasl.kerberos.kinit.cmd": "",
+            }
+        return {"sasl.username": self.username, "sasl.password": self.password}
 
     def unreachable(self, reason: str) -> Unreachable:
         """The error for `this cluster does not answer`, with the addresses and what to check."""
         return Unreachable.at(self.alias, self.bootstrap, reason, protocol=self.protocol)
 
 
-def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] = os.environ) -> ConnectionSettings:
+def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None = None) -> ConnectionSettings:
     """Resolve a plan's cluster. Raises `SecretMissing`, which names the reference and never its content.
 
     Credentials are `user:password` or a JSON object with `username` and `password`, in an environment variable or
     a file; an Airflow connection is read from `AIRFLOW_CONN_<ID>` (URI or JSON), where Airflow looks first.
-    With protocol SSL, credentials are the path of a PEM file holding the client's certificate and key.
+    With protocol SSL, credentials are the path of a PEM file holding the client's certificate and key; with
+    OAUTHBEARER they are the client's id and secret.
     """
-    security = cluster.security
-    username = password = certificate = None
-    if security.credentials is not None:
-        if security.protocol == "SSL":
-            certificate = _path(cluster.alias, "credentials", security.credentials, environ)
-        else:
-            username, password = _account(cluster.alias, security.credentials, environ)
-    if security.certificate is not None:
-        certificate = _path(cluster.alias, "certificate", security.certificate, environ)
     return ConnectionSettings(
         alias=cluster.alias,
         bootstrap=tuple(cluster.bootstrap),
         cluster_id=cluster.cluster_id,
-        protocol=security.protocol,
-        mechanism=security.mechanism,
-        username=username,
-        password=password,
-        ca_file=_path(cluster.alias, "ca", security.ca, environ) if security.ca else None,
-        certificate_file=certificate,
-        key_file=_path(cluster.alias, "key", security.key, environ) if security.key else None,
+        protocol=cluster.security.protocol,
+        mechanism=cluster.security.mechanism,
+        origin=Origin(cluster, environ),
+        **_resolved(cluster, os.environ if environ is None else environ),
     )
 
 
-def _account(alias: str, ref: SecretRef, environ: Mapping[str, str]) -> tuple[str, str]:
-    text = _text(alias, "credentials", ref, environ).strip()
-    if text.startswith("{"):
-        try:
-            fields = json.loads(text)
-            return str(fields.get("username") or fields["login"]), str(fields["password"])
-        except (ValueError, KeyError, AttributeError):
-            raise _missing(alias, "credentials", ref, "is JSON without username and password") from None
-    if ref.kind == "airflow_connection":
-        uri = urlsplit(text)
-        if uri.username is not None and uri.password is not None:
-            return unquote(uri.username), unquote(uri.password)
-    elif ":" in text:
-        username, _, password = text.partition(":")
-        return username, password
-    raise _missing(alias, "credentials", ref, "holds no user name and password (`user:password` or JSON)")
-
-
-def _path(alias: str, what: str, ref: SecretRef, environ: Mapping[str, str]) -> str:
-    """A file reference names the file; any other reference holds its path."""
-    path = ref.name if ref.kind == "file" else _text(alias, what, ref, environ).strip()
-    if not os.access(path, os.R_OK):
-        raise _missing(alias, what, ref, "names no readable file")
-    return path
-
-
-def _text(alias: str, what: str, ref: SecretRef, environ: Mapping[str, str]) -> str:
-    if ref.kind == "file":
-        try:
-            return Path(ref.name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-            raise _missing(alias, what, ref, f"cannot be read ({reason})") from None
-    name = ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"
-    value = environ.get(name)
-    if not value:
-        raise _missing(alias, what, ref, f"is not set: export {name}")
-    return value
-
-
-def _missing(alias: str, what: str, ref: SecretRef, why: str) -> SecretMissing:
-    return SecretMissing(
-        f"clusters.{alias}.security.{what}: secret {{{ref.kind}: {ref.name}}} {why}. "
-        "Provide it where this command runs; secrets are never part of the topology file.",
-        alias=alias,
-    )
+def _resolved(cluster: PlanCluster, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields that come from references."""
+    security = cluster.security
+    vault = secrets.Vault(cluster.alias, environ)
+    username = password = certificate = None
+    if security.credentials is not None:
+        if security.protocol == "SSL":
+            certificate = vault.path("credentials", security.credentials)
+        else:
+            username, password = vault.account("credentials", security.credentials)
+    if security.certificate is not None:
+        certificate = vault.path("certificate", security.certificate)
+    oauth, kerberos = security.oauth, security.kerberos
+    return {
+        "username": username,
+        "password": password,
+        "ca_file": vault.path("ca", security.ca) if security.ca else None,
+        "certificate_file": certificate,
+        "key_file": vault.path("key", security.key) if security.key else None,
+        "key_password": vault.text("key_password", security.key_password) if security.key_password else None,
+        "oauth": oauth
+        and OAuth(
+            oauth.token_endpoint,
+            oauth.scope,
+            oauth.extensions,
+            vault.path("oauth.ca", oauth.ca) if oauth.ca else None,
+        ),
+        "kerberos": kerberos
+        and Kerberos(
+            kerberos.service,
+            kerberos.principal,
+            vault.path("kerberos.keytab", kerberos.keytab) if kerberos.keytab else None,
+        ),
+    }

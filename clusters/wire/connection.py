@@ -29,8 +29,9 @@ from clusters.wire.messages import (
     ProducePartition,
     ProducerState,
 )
+from clusters.wire.security import opened
 from clusters.wire.transactions import Transactions
-from clusters.wire.transport import Piece, Transport
+from clusters.wire.transport import Piece
 
 _CLIENT_ID = b"watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
@@ -42,21 +43,15 @@ _LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_
 def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None) -> Connection:
     """Connect to `address`, or to the first bootstrap address that answers.
 
-    Raises Unreachable when none does.
+    Raises Unreachable when none does, Unauthorised when either side is not who it should be, SecretMissing.
     """
-    if settings.protocol != "PLAINTEXT":
-        raise ProtocolError(
-            f"the data plane speaks PLAINTEXT only so far, and cluster {settings.alias} asks for "
-            f"{settings.protocol}; use a PLAINTEXT listener of that cluster",
-            alias=settings.alias,
-        )
     if address is not None:
-        return Connection(settings.alias, address)
+        return Connection(settings, address)
     last = settings.unreachable("no bootstrap address is given")
     for bootstrap in settings.bootstrap:
         host, _, port = bootstrap.rpartition(":")
         try:
-            return Connection(settings.alias, (host.strip("[]"), int(port)))
+            return Connection(settings, (host.strip("[]"), int(port)))
         except Unreachable as error:
             last = error
     raise last
@@ -65,9 +60,9 @@ def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None
 class Connection(Transactions):
     """See `Wire` for what each method does. Produce may be pipelined; everything else is question and answer."""
 
-    def __init__(self, alias: str, address: tuple[str, int]) -> None:
-        self.alias, self.address = alias, address
-        self._transport = Transport(alias, *address, timeout_s=_PATIENCE_S)
+    def __init__(self, settings: ConnectionSettings, address: tuple[str, int]) -> None:
+        self.alias, self.address = settings.alias, address
+        self._transport = opened(settings, address, timeout_s=_PATIENCE_S)
         self._correlation = 0
         self._unanswered: deque[int] = deque()
 

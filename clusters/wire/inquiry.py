@@ -6,24 +6,19 @@ looks at whatever cluster is there, and what it asks has meant the same since it
 
 from __future__ import annotations
 
-import io
-import struct
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from kio.index import load_entity_module
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
-from kio.static.constants import EntityType
 
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
-from clusters.wire.transport import Transport
+from clusters.wire.question import answered, asked, correlation_of, schema
+from clusters.wire.security import opened
 
 API_VERSIONS = 18
 _UNSUPPORTED = 35  # the answer to an ApiVersions newer than the broker, in version 0, with the versions it knows
-_CLIENT_ID = b"watershed"
 _REFUSALS = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED, 30})
 
 
@@ -31,18 +26,13 @@ class Inquiry:
     """A connection to one broker. versions: api key → (lowest, highest) that the broker knows; supported: feature →
     highest level its software can; finalized: feature → level the cluster uses now (empty with ZooKeeper).
 
-    Raises Unreachable when the connection fails, RequestRefused for what this broker is too old for, ProtocolError for
-    an answer that cannot be understood. Not thread-safe.
+    Raises Unreachable when the connection fails, Unauthorised when either side is not who it should be, RequestRefused
+    for what this broker is too old for, ProtocolError for an answer that cannot be understood. Not thread-safe.
     """
 
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float = 15.0) -> None:
-        if settings.protocol != "PLAINTEXT":
-            raise ProtocolError(
-                f"raw requests speak PLAINTEXT only so far, and cluster {settings.alias} asks for {settings.protocol}",
-                alias=settings.alias,
-            )
         self.alias = settings.alias
-        self._transport = Transport(settings.alias, *address, timeout_s=timeout_s)
+        self._frames = opened(settings, address, timeout_s=timeout_s)
         self._correlation = 0
         self.versions: dict[int, tuple[int, int]] = {}
         answer = self._handshake()
@@ -55,7 +45,7 @@ class Inquiry:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._transport.close()
+        self._frames.close()
 
     def ask(self, api_key: int, *, lowest: int = 0, **values: Any) -> Any:
         """The answer, in the newest version from `lowest` on; values that a version has no field for are left out."""
@@ -64,7 +54,7 @@ class Inquiry:
         ours = [version for version in schema_name_map[name] if max(low, lowest) <= version <= high]
         if not ours:
             raise RequestRefused(
-                f"{self._transport.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
+                f"{self._frames.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
                 alias=self.alias,
             )
         return self._exchange(name, max(ours), values)
@@ -91,38 +81,20 @@ class Inquiry:
         return answer
 
     def _exchange(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
-        kind = _schema(name, version, EntityType.request)
+        kind = schema(name, version, "request")
         request = kind(**{key: value for key, value in values.items() if key in kind.__dataclass_fields__})
         self._correlation += 1
-        head = struct.pack(">hhih", int(request.__api_key__), version, self._correlation, len(_CLIENT_ID)) + _CLIENT_ID
-        body = io.BytesIO()
-        entity_writer(type(request))(body, request)
-        # header v2 and v1 answers carry an (empty) list of tagged fields; ApiVersions answers never do (KIP-511)
-        self._transport.send([head, b"\x00" if request.__flexible__ else b"", body.getvalue()])
-        frame = self._transport.receive()
-        if struct.unpack_from(">i", frame, 0)[0] != self._correlation:
+        self._frames.send(asked(request, self._correlation))
+        frame = self._frames.receive()
+        if correlation_of(frame) != self._correlation:
             raise self._unintelligible(name, "it belongs to another question")
-        tagged = request.__flexible__ and name != "api_versions"
-        if name == "api_versions" and frame[4:6] == _UNSUPPORTED.to_bytes(2, "big"):
-            version = 0  # whatever was asked (KIP-511); read as a newer version it looks like no versions at all
         try:
-            return _decoded(_schema(name, version, EntityType.response), frame[5 if tagged else 4 :])
+            return answered(name, version, frame)
         except Exception as problem:
             raise self._unintelligible(name, str(problem)) from problem
 
     def _unintelligible(self, name: str, why: str) -> ProtocolError:
-        self._transport.close()
+        self._frames.close()
         return ProtocolError(
-            f"the answer of {self._transport.address} to {name} was not understood: {why}", alias=self.alias
+            f"the answer of {self._frames.address} to {name} was not understood: {why}", alias=self.alias
         )
-
-
-def _schema(name: str, version: int, side: Literal[EntityType.request, EntityType.response]) -> Any:
-    """The class of a request or answer: `list_groups` → ListGroupsRequest."""
-    word = name.title().replace("_", "") + side.name.title()
-    return getattr(load_entity_module(name, version, side), word)
-
-
-def _decoded(answer_type: Any, body: memoryview) -> Any:
-    answer, _size = entity_reader(answer_type)(body.toreadonly(), 0)
-    return answer

@@ -6,21 +6,26 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from clusters.errors import Unreachable
+from clusters.errors import ClusterError, Unreachable
 
 Piece = bytes | bytearray | memoryview
 
-_LENGTH = struct.Struct(">i")
+SENDING, WAITING = "lost the connection while sending", "lost the connection while waiting for an answer"
+LENGTH = struct.Struct(">i")
 _LARGEST_ANSWER = 512 << 20
 _PIECES_A_CALL = 512  # below IOV_MAX (1024 on Linux)
 _BUFFER = 4 << 20
 
 
 class Transport:
-    """A blocking connection. Every failure becomes Unreachable and leaves the connection closed."""
+    """A blocking connection without TLS. Every failure becomes Unreachable and leaves the connection closed.
+
+    Not thread-safe.
+    """
 
     def __init__(self, alias: str, host: str, port: int, *, timeout_s: float) -> None:
         self.alias, self.address = alias, f"{host}:{port}"
+        self._socket: socket.socket
         try:
             self._socket = socket.create_connection((host, port), timeout=min(timeout_s, 10.0))
         except OSError as error:
@@ -32,7 +37,7 @@ class Transport:
 
     def send(self, pieces: Sequence[Piece]) -> None:
         """Send one frame made of `pieces`."""
-        views = [memoryview(_LENGTH.pack(sum(map(len, pieces)))), *(memoryview(piece) for piece in pieces)]
+        views = [memoryview(LENGTH.pack(sum(map(len, pieces)))), *(memoryview(piece) for piece in pieces)]
         at = 0
         try:
             while at < len(views):
@@ -44,11 +49,11 @@ class Transport:
                     views[at] = views[at][sent:]
         except OSError as error:
             self.close()
-            raise self._lost("lost the connection while sending", error) from error
+            raise self._lost(SENDING, error) from error
 
     def receive(self) -> memoryview:
         """The next frame. The buffer is fresh: views into it stay valid."""
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
         if not 0 <= length <= _LARGEST_ANSWER:
             self.close()
             raise Unreachable.at(self.alias, [self.address], f"an answer of {length} bytes is not Kafka's protocol")
@@ -68,8 +73,8 @@ class Transport:
                 got += count
         except OSError as error:
             self.close()
-            raise self._lost("lost the connection while waiting for an answer", error) from error
+            raise self._lost(WAITING, error) from error
         return view
 
-    def _lost(self, what: str, error: OSError) -> Unreachable:
+    def _lost(self, what: str, error: OSError) -> ClusterError:
         return Unreachable.at(self.alias, [self.address], f"{what}: {error}")

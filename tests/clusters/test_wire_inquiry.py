@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised
+from clusters.errors import RequestRefused, Unauthorised
 from clusters.listing import GroupListing
 from clusters.names import TopicPartition
 from clusters.release import release
@@ -155,9 +155,3 @@ def test_what_an_old_broker_cannot_be_asked(inquiry: Inquiry) -> None:
     for ask in (readings.quotas, readings.acls):
         with pytest.raises(RequestRefused, match="too old"):
             ask(inquiry)
-
-
-def test_a_listener_that_needs_tls_is_not_spoken_to(broker: OldBroker) -> None:
-    with pytest.raises(ProtocolError, match="PLAINTEXT only so far, and cluster old asks for SASL_SSL"):
-        Inquiry(ConnectionSettings("old", ("unused:1",), protocol="SASL_SSL"), broker.address)
-    assert broker.asked == []

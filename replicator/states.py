@@ -1,13 +1,15 @@
 """The states of a partition, and what a person can do about each loud one.
 
 A loud state concerns its partition only; the others of the flow go on. Nothing is skipped: a loud partition
-stands still until somebody decides.
+stands still until somebody decides (`replicator.orders`) or its policy already has. docs/states.md has a section
+for each.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"
@@ -16,42 +18,86 @@ PAUSED: Final = "paused"
 STOPPED: Final = "stopped"
 RETRYING: Final = "retrying"  # a broker does not answer; tried again by itself
 
+_ACCEPT = "`topology flow accept-gap {flow} {file} --topic {topic} --partition {partition}`"
+_RESEED = (
+    "empty the target first (`topology flow reseed` names the commands), then copy again with "
+    "`topology flow reseed {flow} {file} --topic {topic} --partition {partition}`"
+)
+_RESTART = "`topology flow restart {flow} {file}`"
+
 REMEDIES: Final = {
-    "source_expired": "the source deleted records before they were copied; raise retention there, "
-    "then decide whether the loss is acceptable and start the flow anew",
+    "source_expired": "the source deleted records before they were copied. Raise retention on {topic} there; "
+    f"when the loss is acceptable, go on behind it with {_ACCEPT}",
     "source_recreated": "the source topic was deleted and created again; its old copy is complete as far as it went. "
-    "To copy the new one as well, give the flow a `suffix` and an empty target name, and apply the topology again",
-    "source_truncated": "the source lost records that were already copied (unclean leader election); "
-    "compare both sides with `topology verify` before going on",
-    "source_gone": "the source topic does not exist any more; remove it from the flow or create it",
-    "target_gone": "the target topic was deleted or created again; to copy it again from the start, "
-    "give the flow a `suffix` and apply the topology again",
-    "target_foreign_write": "somebody else writes to the target partition; stop that writer, "
-    "then copy the topic again into an empty target topic",
-    "duplicated": "the target holds batches that this flow wrote twice or out of place; "
-    "do not move consumers; copy the topic again into an empty target topic",
-    "rejected": "the target refuses a record batch; compare the topic's configuration on both sides "
-    "(max.message.bytes, message.timestamp.*, cleanup.policy)",
-    "unauthorised": "give the worker's principal the right that is named, it tries again by itself",
-    "unsupported": "this batch has to be rewritten record by record, which this version does not do",
+    f"To copy the new topic into the same target, {_RESEED}. To keep the old copy, give the flow a `suffix`",
+    "source_truncated": "the source lost records that were already copied (unclean leader election); the target holds "
+    "them still. Keep what you need of them, then " + _RESEED,
+    "source_gone": "the source topic does not exist any more, its copy is kept. Take {topic} out of the flow, or "
+    "bring the topic back; it is looked for again by itself",
+    "target_gone": "the target topic was deleted or created again. To copy it again from the source, " + _RESEED,
+    "target_foreign_write": "somebody else writes to the target partition. Stop that writer, then " + _RESEED,
+    "duplicated": "the target holds batches that this flow wrote twice or out of place. Do not move consumers; "
+    + _RESEED,
+    "rejected": "the target refuses a record. Compare {topic} on both sides (max.message.bytes, "
+    "message.timestamp.after.max.ms, message.timestamp.before.max.ms, cleanup.policy), set what is missing on the "
+    f"target, then {_RESTART}; or set `delivery: {{{{rejected: quarantine}}}}` in the file and `topology apply {{file}}`",
+    "unauthorised": "give the worker's principal the right that is named; it tries again by itself",
+    "unsupported": f"this batch cannot be rewritten by this version; when it is gone from the source, {_RESTART}",
 }
+# Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
+SELF_HEALING: Final = frozenset({"unauthorised", "source_gone"})
+RETRY_FIRST_S: Final = 2.0
+RETRY_LONGEST_S: Final = 30.0
+
+ACCEPTABLE: Final = frozenset({"source_expired"})
+RESEEDABLE: Final = frozenset(
+    {"source_recreated", "source_truncated", "target_gone", "target_foreign_write", "duplicated"}
+)
 
 
-SELF_HEALING: Final = frozenset({"unauthorised"})  # tried again by itself, every RETRY_S
-RETRY_S: Final = 30.0
+class Span(NamedTuple):
+    """Offsets from `first` up to, not including, `end`."""
+
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.end - 1}" if self.end > self.first else f"none (at {self.first})"
 
 
 @dataclass(frozen=True, slots=True)
 class Loud:
-    """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets."""
+    """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets.
+
+    source, target: the offsets concerned on either side, as far as they are known. expected_id, found_id: topic ids
+    where another topic stands than the ledger's. generation: the ledger's newest, which an order has to name.
+    """
 
     state: str
     error: str
+    source: Span | None = None
+    target: Span | None = None
+    expected_id: uuid.UUID | None = None
+    found_id: uuid.UUID | None = None
+    generation: int | None = None
 
     @property
     def remedy(self) -> str:
-        again = "" if self.state in SELF_HEALING else "; then `topology flow restart`"
-        return REMEDIES[self.state] + again
+        return self.remedy_for("FLOW", "TOPIC", "N")
+
+    def remedy_for(self, flow: str, topic: str, partition: int | str, file: str = "FILE") -> str:
+        """What to do, with the command as it is typed; FILE stands for the topology file's path."""
+        return REMEDIES[self.state].format(flow=flow, topic=topic, partition=partition, file=file)
+
+    def to_json(self) -> dict[str, Any]:
+        """The coordinates, without names: what `topology status --format json` shows beside the text."""
+        return {
+            "source": None if self.source is None else list(self.source),
+            "target": None if self.target is None else list(self.target),
+            "expected_id": None if self.expected_id is None else str(self.expected_id),
+            "found_id": None if self.found_id is None else str(self.found_id),
+            "generation": self.generation,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ _ORDER = ("running", "catching_up", "paused", "stopped", "starting", "retrying",
 
 @click.command(epilog="Example: topology status orders.yaml --watch")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="A live table, until Ctrl-C; with --format json a document a second.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(path: Path, watch: bool, form: str) -> int:
     """State, lag and rate of every flow, partition by partition where something is wrong.
@@ -32,10 +34,13 @@ def status(path: Path, watch: bool, form: str) -> int:
     """
     plan = plan_at(path)
     connect = connector(plan)
+    targets = {flow.target: connect(flow.target) for flow in plan.flows}
+    if watch and form == "text" and sys.stdout.isatty():
+        from cli.watch import watch_flows
+
+        return watch_flows(plan.topology, lambda: _flows(plan, targets))
     while True:
-        flows = _flows(plan, {flow.target: connect(flow.target) for flow in plan.flows})
-        if watch and form == "text":
-            click.clear()
+        flows = _flows(plan, targets)
         if form == "json":
             click.echo(json.dumps({"schema": 1, "topology": plan.topology, "flows": flows}, indent=2))
         else:
@@ -66,7 +71,10 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings]) -> list[dict[str,
                 "state": wanted if wanted != "running" or not states else _worst(states),
                 "desired": wanted,
                 "lag_records": sum(lags) if lags else None,
+                "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
                 "lag_ms": max(waits) if waits else None,
+                "event_age_ms": max((row["event_age_ms"] or 0 for row in partitions), default=None),
+                "open_records": sum(row["open_records"] for row in partitions),
                 "rate_bytes": sum(row["rate_bytes"] for row in partitions),
                 "partitions": partitions,
             }
@@ -81,19 +89,25 @@ def _partition(report: PartitionStatus, now: int) -> dict[str, Any]:
     return row
 
 
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
 def _worst(states: set[str]) -> str:
     """The state that needs most attention; one not in the list is a loud one."""
     return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
 
 
 def _table(flows: list[dict[str, Any]]) -> str:
-    lines = [f"{'flow':<32} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
+    width = max([32, *(len(flow["id"]) for flow in flows)])
+    lines = [f"{'flow':<{width}} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
     for flow in flows:
         lag = "-" if flow["lag_records"] is None else f"{flow['lag_records']:,}"
         behind = "-" if flow["lag_ms"] is None else f"{flow['lag_ms'] / 1000:,.1f} s"
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])
-        lines.append(f"{flow['id']:<32} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
+        lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
         for row in flow["partitions"]:
             if row["error"]:
                 lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -19,7 +20,9 @@ from cli.plans import connector, plan_at
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--target", required=True, help="Alias of the cluster whose incoming flows are served.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="One a core is best.")
-def worker(path: Path, target: str, processes: int) -> int:
+@click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus there; process n takes PORT + n.")
+@click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def worker(path: Path, target: str, processes: int, metrics: str | None, form: Literal["text", "json"]) -> int:
     """Serve all flows of a topology into one cluster until stopped.
 
     SIGTERM or Ctrl-C: what is in flight is finished and the partitions are handed to other workers. Workers share
@@ -29,26 +32,37 @@ def worker(path: Path, target: str, processes: int) -> int:
     plan.cluster(target)
     if not any(flow.target == target for flow in plan.flows):
         raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
+    where = None if metrics is None else _address(metrics)
     if processes > 1:
-        return _parent(path, target, processes)
+        return _parent(path, target, processes, where, form)
 
     from replicator.events import log_events
     from replicator.worker import run_worker
 
-    log_events()
+    log_events(form=form)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     connect = connector(plan)
     name = f"{socket.gethostname()}-{os.getpid()}"
-    run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop)
+    run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop, metrics=where)
     return 0
 
 
-def _parent(path: Path, target: str, processes: int) -> int:
+def _address(metrics: str) -> tuple[str, int]:
+    host, _, port = metrics.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        raise click.UsageError(f"--metrics {metrics}: say HOST:PORT, such as 127.0.0.1:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _parent(path: Path, target: str, processes: int, metrics: tuple[str, int] | None, form: str) -> int:
     """Start the others as children of ours, pass signals on, and end with the worst of their exit codes."""
-    command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target]
-    children = [subprocess.Popen(command) for _ in range(processes)]
+    command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target, "--log", form]
+    children = []
+    for number in range(processes):
+        own = [] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + number}"]
+        children.append(subprocess.Popen([*command, *own]))
 
     def pass_on(number: int, _frame: object) -> None:
         for child in children:

@@ -18,8 +18,10 @@ class PartitionStatus:
     offset), target_end: log ends as last seen (-1: not seen yet). lag_records counts offsets; lag_bytes is an estimate;
     lag_ms is for how long the oldest uncopied record has been waiting (`replicator.lag`); event_age_ms is how old the
     timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets behind the
-    source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since the worker
-    took the partition. error, remedy: for people. worker, pid: who serves it.
+    source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since
+    the worker took the partition. error, remedy: for people. seen: a loud state's offsets
+    and topic ids (`replicator.states.Loud.to_json`). note: what was given up on the way, and by whose order. worker,
+    pid: who serves it.
     """
 
     flow: str
@@ -39,6 +41,8 @@ class PartitionStatus:
     copied_bytes: int = 0
     error: str | None = None
     remedy: str | None = None
+    seen: dict[str, Any] | None = None
+    note: str | None = None
     worker: str = ""
     pid: int = 0
     at_ms: int = 0

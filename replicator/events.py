@@ -1,10 +1,11 @@
-"""Log lines are events with fields: one line an event, `time level event key=value …`."""
+"""Log lines are events with fields, one line an event: `time level event key=value …`, or a JSON object."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -13,20 +14,42 @@ class EventFormatter(logging.Formatter):
     """The event's name, then what was passed as `extra`, in the order it was passed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        fields: dict[str, Any] = {key: value for key, value in vars(record).items() if key not in _ORDINARY}
-        line = " ".join([at, record.levelname.lower(), record.getMessage(), *map(_field, fields.items())])
+        line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *map(_field, _fields(record))])
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 
 
-def log_events(level: int = logging.INFO) -> None:
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, event, then the event's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        value: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **dict(_fields(record)),
+        }
+        if record.exc_info is not None:
+            value["exception"] = self.formatException(record.exc_info)
+        return json.dumps(value, default=str)
+
+
+def log_events(level: int = logging.INFO, form: Literal["text", "json"] = "text") -> None:
     """Send the events of this package to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(EventFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else EventFormatter())
     root = logging.getLogger("watershed")
     root.handlers[:] = [handler]
     root.setLevel(level)
     root.propagate = False
+
+
+def _time(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def _fields(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in vars(record).items() if key not in _ORDINARY]
 
 
 def _field(item: tuple[str, Any]) -> str:

@@ -77,9 +77,9 @@ class Link(threading.Thread):
         self._ending = True
         self.wake()
 
-    @property
-    def empty(self) -> bool:
-        return not self._routes
+    def counters(self) -> dict[str, float]:
+        """What this link has counted since it started, by metric name."""
+        return {}
 
     def run(self) -> None:
         while not self._ending:

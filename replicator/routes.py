@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -115,5 +116,16 @@ class Routes:
             link.start()
         return link
 
+    def buffered(self) -> int:
+        """Bytes of record batches in memory."""
+        return sum(route.copy.buffered for route in list(self._routes.values()))
+
+    def counters(self) -> dict[str, float]:
+        """What the links have counted, summed by name."""
+        found: Counter[str] = Counter()
+        for link in list(self._links.values()):
+            found.update(link.counters())
+        return dict(found)
+
     def _may_fetch(self) -> bool:
-        return sum(route.copy.buffered for route in list(self._routes.values())) < BUDGET_BYTES
+        return self.buffered() < BUDGET_BYTES

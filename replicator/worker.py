@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from clusters.admin import Admin
 from clusters.control import ControlWriter
@@ -22,7 +21,7 @@ from clusters.errors import ClusterError
 from clusters.fleet import fleet_key
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
-from clusters.status import write_status
+from clusters.status import PartitionStatus, write_status
 from replicator.desired import DesiredState
 from replicator.discovery import Discovery
 from replicator.guards import Guards
@@ -30,6 +29,7 @@ from replicator.looks import Looks
 from replicator.membership import Membership
 from replicator.partition import PartitionKey
 from replicator.routes import Routes
+from replicator.scrape import Scrape
 from replicator.seat import Seat
 from replicator.takeover import Taken
 
@@ -44,15 +44,26 @@ DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
 
 def run_worker(
-    target: ConnectionSettings, connect: Connect, *, topology: str, worker_id: str, stop: threading.Event
+    target: ConnectionSettings,
+    connect: Connect,
+    *,
+    topology: str,
+    worker_id: str,
+    stop: threading.Event,
+    metrics: tuple[str, int] | None = None,
 ) -> None:
     """Serve the flows of `topology` into `target` until `stop` is set or the fleet's record says stopped.
 
-    `connect` gives the settings of a cluster by alias (it may raise ClusterError). Raises Unreachable or
-    WrongCluster when the target cannot be used at all; everything later is retried and reported as status.
+    metrics is where Prometheus may ask (address, port). `connect` gives the settings of a cluster by alias (it may
+    raise ClusterError). Raises Unreachable or WrongCluster when the target cannot be used at all, NoMetrics when that
+    address cannot be opened; everything later is retried and reported as status.
     """
     worker = Worker(target, connect, topology, worker_id)
     try:
+        if metrics is not None:
+            from replicator.metrics import WorkerCollector, serve
+
+            serve(WorkerCollector(worker.scrape, worker_id, target.alias), *metrics)
         while not stop.is_set() and not worker.fleet_stopped():
             worker.step()
     finally:
@@ -85,6 +96,7 @@ class Worker:
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
         self._published = 0.0
+        self._reports: list[PartitionStatus] = []
         self._membership = Membership(target, f"watershed.{topology}", f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
@@ -92,6 +104,10 @@ class Worker:
         """Whether the fleet was told to stop since this worker started."""
         fleet = self._desired.fleets.get(fleet_key(self.topology, self.target.alias))
         return fleet is not None and fleet.state == "stopped" and fleet != self._fleet_at_start
+
+    def scrape(self) -> Scrape:
+        """What metrics tell, as of the last report."""
+        return Scrape(self._reports, self._routes.counters(), self._routes.buffered())
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
@@ -234,9 +250,9 @@ class Worker:
             time.sleep(0.005)
 
     def _publish(self) -> None:
-        report = partial(Seat.report, worker=self.worker_id, pid=os.getpid())
-        for seat in self._seats.values():
-            write_status(self._writer, report(seat), on_done=_not_missed)
+        self._reports = [seat.report(self.worker_id, os.getpid()) for seat in self._seats.values()]
+        for report in self._reports:
+            write_status(self._writer, report, on_done=_not_missed)
         self._routes.sweep()
 
     def _acknowledge(self) -> None:

@@ -1,0 +1,121 @@
+"""The live table of `topology status --watch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+EVERY_S = 1.0
+MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
+_COLOURS = {
+    "running": "green",
+    "catching_up": "cyan",
+    "starting": "cyan",
+    "aligning": "cyan",
+    "paused": "dim",
+    "stopped": "dim",
+    "not applied": "dim",
+    "retrying": "yellow",
+    "silent": "yellow",
+}
+_LOUD = "bold red"
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], console: Console | None = None) -> int:
+    """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0."""
+    history: dict[str, list[float]] = {}
+    console = console or Console()
+    try:
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            while True:
+                live.update(picture(topology, flows(), history), refresh=True)
+                time.sleep(EVERY_S)
+    except KeyboardInterrupt:
+        return 0
+
+
+def picture(topology: str, flows: list[dict[str, Any]], history: dict[str, list[float]]) -> Group:
+    """The table of now; `history` (flow id → rates in bytes a second) grows by one."""
+    table = Table(title=f"{topology}  {time.strftime('%H:%M:%S')}", title_justify="left", expand=True, box=None)
+    for name, right in (("flow", False), ("state", False), ("partitions", True), ("lag", True), ("behind", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "flow")
+    table.add_column("rate", justify="right", no_wrap=True)
+    table.add_column("last minute", no_wrap=True)
+    for flow in flows:
+        rates = history.setdefault(flow["id"], [])
+        rates.append(flow["rate_bytes"])
+        del rates[:-60]
+        table.add_row(
+            flow["id"],
+            _state(flow["state"]),
+            str(len(flow["partitions"])),
+            lag(flow["lag_records"], flow["lag_bytes"]),
+            behind(flow["lag_ms"]),
+            size(flow["rate_bytes"]) + "/s",
+            Text(spark(rates[-30:]), style="cyan"),
+        )
+    return Group(table, *_told(flows), Text("Ctrl-C ends", style="dim"))
+
+
+def _told(flows: list[dict[str, Any]]) -> list[Text]:
+    """What needs somebody, partition by partition."""
+    lines: list[Text] = []
+    for flow in flows:
+        rows = [row for row in flow["partitions"] if row["error"] or row["open_records"]]
+        rows.sort(key=lambda row: (row["remedy"] is None, row["topic"], row["partition"]))
+        for row in rows[:MOST_PARTITIONS]:
+            line = Text(f"  {flow['id']} {row['topic']}-{row['partition']}: ")
+            line.append(_state(row["state"]))
+            waiting = f"{row['open_records']:,} offsets wait for a transaction at the source to end"
+            line.append(f": {row['error'] or waiting}")
+            lines.append(line)
+            if row["remedy"]:
+                lines.append(Text(f"    what to do: {row['remedy']}", style="bold"))
+        if len(rows) > MOST_PARTITIONS:
+            lines.append(Text(f"  {flow['id']}: {len(rows) - MOST_PARTITIONS} more partitions", style="dim"))
+    return lines
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, _LOUD))
+
+
+def lag(records: int | None, size_: int | None) -> str:
+    """`1,204 (3.1 MB)`, `-` when not known."""
+    if records is None:
+        return "-"
+    return f"{records:,}" + (f" ({size(size_)})" if size_ else "")
+
+
+def behind(milliseconds: int | None) -> str:
+    """`0.4 s`, `2 m 10 s`, `5 h 3 m`; `-` when not known."""
+    if milliseconds is None:
+        return "-"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} m {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} m"
+
+
+def size(value: float) -> str:
+    """Bytes for people, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.95:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def spark(values: list[float]) -> str:
+    """A bar for each value, the highest one full."""
+    most = max(values, default=0.0)
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in values)

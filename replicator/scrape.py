@@ -1,0 +1,18 @@
+"""What a worker tells of itself when it is asked: plain data, read by `replicator.metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from clusters.status import PartitionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """reports: of every partition that the worker serves; counters: what its links count since it started
+    (`fetched_bytes`, `throttled_seconds`, …); buffered: bytes of record batches in memory."""
+
+    reports: Iterable[PartitionStatus]
+    counters: Mapping[str, float]
+    buffered: int

@@ -1,0 +1,74 @@
+"""The live table: what it shows of a flow, and that it follows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cli.watch import behind, lag, picture, size, spark, watch_flows
+
+PARTITION = {"topic": "orders", "partition": 3, "state": "running", "error": None, "remedy": None, "open_records": 0}
+FLOW = {
+    "id": "onprem-to-cloud",
+    "state": "running",
+    "lag_records": 1204,
+    "lag_bytes": 3_100_000,
+    "lag_ms": 400,
+    "rate_bytes": 2_500_000.0,
+    "partitions": [PARTITION],
+}
+
+
+def _drawn(*flows, width=140) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(picture("shop", list(flows), {}))
+    return console.file.getvalue()
+
+
+def test_a_flow_is_one_line():
+    [line] = [line for line in _drawn(FLOW).splitlines() if "onprem-to-cloud" in line]
+    for told in ("running", "1,204 (3.1 MB)", "0.4 s", "2.5 MB/s"):
+        assert told in line
+
+
+def test_what_needs_a_person_is_told_with_its_remedy():
+    loud = PARTITION | {"state": "source_expired", "error": "offsets 5 to 9 are gone", "remedy": "decide"}
+    drawn = _drawn(FLOW | {"state": "source_expired", "partitions": [loud]})
+    assert "orders-3: source_expired: offsets 5 to 9 are gone" in drawn
+    assert "what to do: decide" in drawn
+
+
+def test_an_open_transaction_is_told():
+    drawn = _drawn(FLOW | {"partitions": [PARTITION | {"open_records": 17}]})
+    assert "17 offsets wait for a transaction at the source to end" in drawn
+
+
+def test_many_partitions_in_trouble_are_counted():
+    rows = [PARTITION | {"partition": number, "error": "x"} for number in range(40)]
+    assert "28 more partitions" in _drawn(FLOW | {"partitions": rows})
+
+
+def test_it_ends_with_ctrl_c():
+    def flows():
+        raise KeyboardInterrupt
+
+    assert watch_flows("shop", flows, Console(file=io.StringIO())) == 0
+
+
+@pytest.mark.parametrize(("ms", "told"), [(None, "-"), (0, "0.0 s"), (130_000, "2 m 10 s"), (18_180_000, "5 h 3 m")])
+def test_times(ms, told):
+    assert behind(ms) == told
+
+
+@pytest.mark.parametrize(("count", "told"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2.5e12, "2.5 TB")])
+def test_sizes(count, told):
+    assert size(count) == told
+
+
+def test_lag_and_bars():
+    assert lag(None, None) == "-"
+    assert lag(0, 0) == "0"
+    assert spark([0, 1, 2]) == " ▄█"
+    assert spark([0, 0]) == "  "

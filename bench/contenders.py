@@ -1,0 +1,181 @@
+"""Who copies: Watershed's workers, MirrorMaker 2 as it comes and tuned, and what the target can take at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.progress import Progress, Watch
+from bench.usage import cpu_seconds, family, peak_mib
+from bench.workload import PARTITIONS, Loaded, delete, pump, ready
+from clusters.admin import Admin
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import connect
+from lab.mirrormaker import MirrorMaker, connector
+from lab.process import alive, send
+from replicator.apply import apply_plan
+from topology import compile_path
+
+_TOPOLOGY = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: bench}}
+clusters:
+  source: {{bootstrap: ["{source}"], security: {{protocol: PLAINTEXT}}}}
+  target: {{bootstrap: ["{target}"], security: {{protocol: PLAINTEXT}}}}
+flows:
+  - suffix: {name}
+    source: source
+    target: target
+    topics: {{include: [{topics}]}}
+    naming: {{policy: template, template: "{name}.{{topic}}"}}
+    workers: {{engine: process}}
+"""
+# For throughput without risk to order or acknowledgement; exactly once would make it slower still.
+TUNED = {
+    "tasks.max": str(PARTITIONS),
+    "emit.offset-syncs.enabled": "false",
+    "source.consumer.fetch.max.bytes": str(50 << 20),
+    "source.consumer.max.partition.fetch.bytes": str(8 << 20),
+    "source.consumer.max.poll.records": "10000",
+    "source.consumer.receive.buffer.bytes": str(4 << 20),
+    "producer.override.batch.size": str(1 << 19),
+    "producer.override.linger.ms": "20",
+    "producer.override.buffer.memory": str(256 << 20),
+    "producer.override.send.buffer.bytes": str(4 << 20),
+    "producer.override.max.request.size": str(4 << 20),
+    "producer.override.max.in.flight.requests.per.connection": "5",
+    "producer.override.enable.idempotence": "true",  # keeps the order with five requests in flight
+    "producer.override.acks": "all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the measurement happens: two clusters of one broker each, and a directory for files."""
+
+    directory: Path
+    source: ConnectionSettings
+    target: ConnectionSettings
+    brokers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One copy of one topic by one contender."""
+
+    contender: str
+    progress: Progress
+    peak_mib: float
+
+
+class Limit:
+    """No replicator: the same batches, ready to be sent, into the target. What an append costs is all there is."""
+
+    name = "limit"
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def copy(self, loaded: Loaded, at_most: float) -> Run:
+        topic = f"limit-{time.monotonic_ns()}.{loaded.topic}"
+        with Admin(self._place.target) as admin, closing(connect(self._place.target)) as connection:
+            requests = ready(loaded, connection.issue_producer_id(), admin.create_topic(topic, PARTITIONS).topic_id)
+        own, brokers, started = time.process_time(), cpu_seconds(self._place.brokers), time.monotonic()
+        pump(self._place.target, requests)
+        seconds = time.monotonic() - started
+        progress = Progress(
+            0.0,
+            seconds,
+            loaded.records,
+            time.process_time() - own,
+            cpu_seconds(self._place.brokers) - brokers,
+            True,
+        )
+        delete(self._place.target, topic)
+        return Run(self.name, progress, peak_mib([os.getpid()]))
+
+
+class Watershed:
+    """`topology worker` with so many processes, started for this copy."""
+
+    def __init__(self, place: Place, processes: int = 1, profile: str | None = None) -> None:
+        self._place, self._processes, self._profile = place, processes, profile
+        self.name = "watershed" if processes == 1 else f"watershed x{processes}"
+
+    def copy(self, loaded: Loaded, at_most: float) -> Run:
+        with self.running(loaded.topic) as (process, prefix):
+            topic = f"{prefix}.{loaded.topic}"
+            watch = Watch(
+                self._place.target, topic, loaded.records, process.pid, self._place.brokers, max(at_most, 30.0)
+            )
+            progress = watch.until_done(lambda: process.poll() is None)
+            peak = peak_mib(family(process.pid))
+        delete(self._place.target, topic)
+        return Run(self.name, progress, peak)
+
+    @contextmanager
+    def running(self, *topics: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+        """The worker, and what its target topics begin with."""
+        name = f"w{time.monotonic_ns() % 10**9:09d}"
+        path = self._place.directory / f"{name}.yaml"
+        include = ", ".join(f'"{topic}"' for topic in topics)
+        addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
+        path.write_text(_TOPOLOGY.format(name=name, topics=include, **addresses))
+        apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
+        command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "target"]
+        command += ["--processes", str(self._processes)]
+        if self._profile:
+            command = [*self._profile.split(), *command]
+        with (self._place.directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield process, name
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+class Mirror:
+    """MirrorMaker 2: one warm process, a connector a copy. Stopped (SIGSTOP) while others are measured."""
+
+    def __init__(self, place: Place, name: str, process: MirrorMaker, tuned: bool) -> None:
+        self.name, self._place, self._mirror, self._tuned = name, place, process, tuned
+        send(process.process, signal.SIGSTOP)
+
+    def copy(self, loaded: Loaded, at_most: float) -> Run:
+        with self.running(loaded.case.codec, loaded.topic) as prefix:
+            topic = f"{prefix}.{loaded.topic}"
+            pid = self._mirror.process.pid
+            watch = Watch(self._place.target, topic, loaded.records, pid, self._place.brokers, at_most)
+            progress = watch.until_done(lambda: alive(self._mirror.process))
+            peak = peak_mib([pid])
+        delete(self._place.target, topic)
+        return Run(self.name, progress, peak)
+
+    @contextmanager
+    def running(self, codec: str, *topics: str) -> Iterator[str]:
+        """What the connector's target topics begin with, while it runs."""
+        alias = f"m{time.monotonic_ns() % 10**9:09d}"
+        source, target = self._place.source.bootstrap[0], self._place.target.bootstrap[0]
+        more = TUNED | {"producer.override.compression.type": codec} if self._tuned else {}
+        config = connector(source, target, alias, "|".join(map(re.escape, topics)), more)
+        if self._tuned:
+            del config["offset-syncs.topic.replication.factor"]  # refused when no syncs are emitted
+        send(self._mirror.process, signal.SIGCONT)
+        try:
+            self._mirror.put(alias, config)
+            try:
+                yield alias
+            finally:
+                self._mirror.delete(alias)
+        finally:
+            send(self._mirror.process, signal.SIGSTOP)

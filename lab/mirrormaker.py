@@ -1,0 +1,146 @@
+"""MirrorMaker 2 of the same Kafka release as the brokers, as one process on this machine.
+
+It runs in Kafka Connect's standalone mode, so that connectors come and go in a warm JVM and each can be measured on
+its own; source connector, task and the framework's producer are those of the dedicated mode. Heap and collector are
+those of `connect-mirror-maker.sh` and `kafka-run-class.sh`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.broker import HOST, LOG_CONFIG, free_ports
+from lab.errors import LabError
+from lab.jars import jars, java
+from lab.process import Process, alive, end, spawn
+
+READY_S = 90.0
+JVM = (
+    "-Xms256m",
+    "-Xmx2g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+    "-Xlog:disable",
+)
+CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMaker:
+    """A running process. `home` holds its configuration, its offsets and its log."""
+
+    home: Path
+    port: int
+    process: Process
+
+    @property
+    def log(self) -> Path:
+        return self.home / "output.log"
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Create the connector and wait until all of its tasks run. Raises LabError when one fails."""
+        self._ask("PUT", f"/connectors/{name}/config", config)
+        deadline = time.monotonic() + READY_S
+        while True:
+            states = self.states(name)
+            if "FAILED" in states:
+                raise LabError(f"connector {name} failed, see {self.log}")
+            if len(states) > 1 and set(states) == {"RUNNING"}:
+                return
+            if time.monotonic() > deadline:
+                raise LabError(f"connector {name} has no running task after {READY_S:.0f} s, see {self.log}")
+            time.sleep(0.05)
+
+    def states(self, name: str) -> list[str]:
+        """State of the connector and of each task; nothing while Connect does not know it yet."""
+        try:
+            found = self._ask("GET", f"/connectors/{name}/status")
+        except LabError:
+            return []
+        return [found["connector"]["state"], *(task["state"] for task in found["tasks"])]
+
+    def delete(self, name: str) -> None:
+        self._ask("DELETE", f"/connectors/{name}")
+        deadline = time.monotonic() + READY_S
+        while self.states(name) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        end([self.process])
+
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
+        request = urllib.request.Request(
+            f"http://{HOST}:{self.port}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise LabError(f"Connect answers {error.code} to {method} {path}: {error.read().decode()[:300]}") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise LabError(f"Connect does not answer {method} {path} ({error}), see {self.log}") from None
+
+
+def start(home: Path, target: str) -> MirrorMaker:
+    """A process without connectors, next to the cluster at `target` (bootstrap). Raises ToolMissing, LabError."""
+    home.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
+    worker = {
+        "bootstrap.servers": target,
+        "listeners": f"http://{HOST}:{port}",
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "offset.storage.file.filename": str(home / "offsets"),
+        "plugin.discovery": "service_load",
+    }
+    settings = home / "worker.properties"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in worker.items()))
+    options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
+    main = ["org.apache.kafka.connect.cli.ConnectStandalone", str(settings)]
+    process = spawn([java(), *JVM, *options, *main], home / "output.log")
+    running = MirrorMaker(home, port, process)
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            running._ask("GET", "/connectors")
+            return running
+        except LabError:
+            if not alive(process) or time.monotonic() > deadline:
+                running.stop()
+                raise LabError(f"MirrorMaker 2 did not start, see {running.log}") from None
+            time.sleep(0.1)
+
+
+def connector(source: str, target: str, alias: str, topics: str, more: Mapping[str, str]) -> dict[str, str]:
+    """Configuration of a source connector that copies `topics` (a regular expression) to `<alias>.<topic>`.
+
+    Only what one broker a cluster needs (replication factor 1) differs from the defaults; `more` overrides.
+    """
+    return {
+        "connector.class": CONNECTOR,
+        "source.cluster.alias": alias,
+        "target.cluster.alias": "target",
+        "source.cluster.bootstrap.servers": source,
+        "target.cluster.bootstrap.servers": target,
+        "topics": topics,
+        "replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "sync.topic.acls.enabled": "false",  # no authorizer here
+        **more,
+    }

@@ -1,15 +1,18 @@
-"""Desired state of a fleet, the workers of one topology on one target, so that it can be stopped gracefully."""
+"""A fleet, the workers of one topology on one target: whether it is to run, and who of it serves what."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.control import FLOWS, ControlWriter, latest
+from clusters.control import FLOWS, LEDGER, ControlWriter, latest
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
+from clusters.surface import Administration
 
 FLEET_PREFIX = "fleet/"
+PLACEMENT_PREFIX = "placement|"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,61 @@ class FleetRecord:
 
 def fleet_key(topology: str, target: str) -> str:
     return f"{FLEET_PREFIX}{topology}/{target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Partitions that another slot serves than `slot_of` says: `flow|topic|partition` → slot.
+
+    Their ledger and status records stay where `slot_of` puts them. `target` is the cluster's alias; worker: who
+    decided it; at_ms: when, milliseconds since 1970.
+    """
+
+    topology: str
+    target: str
+    slots: Mapping[str, int] = field(default_factory=dict)
+    worker: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return placement_key(self.topology, self.target)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topology": self.topology,
+            "target": self.target,
+            "slots": dict(self.slots),
+            "worker": self.worker,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Placement:
+        try:
+            return cls(value["topology"], value["target"], value["slots"], value["worker"], value["at_ms"])
+        except KeyError as error:
+            raise ProtocolError(f"{FLOWS} holds a placement record without {error}.", topic=FLOWS) from None
+
+
+def placement_key(topology: str, target: str) -> str:
+    return f"{PLACEMENT_PREFIX}{topology}|{target}"
+
+
+def write_placement(writer: ControlWriter, record: Placement) -> int:
+    """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
+    return writer.put(FLOWS, record.key, record.to_json())
+
+
+def fleet_group(topology: str) -> str:
+    """The consumer group in which the workers of a topology share the slots of one target."""
+    return f"watershed.{topology}"
+
+
+def slot_owners(admin: Administration, topology: str) -> dict[int, str]:
+    """Slot → client id of the worker that serves it; empty while the fleet rebalances."""
+    given = admin.group_assignment(fleet_group(topology))
+    return {part.partition: member for member, parts in given.items() for part in parts if part.topic == LEDGER}
 
 
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:

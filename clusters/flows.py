@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from clusters.control import FLOWS, ControlWriter, latest
 from clusters.errors import ProtocolError, TopicMissing
-from clusters.fleet import FLEET_PREFIX
+from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.plan import PlanFlow
 
 FlowState = Literal["running", "paused", "stopped"]
 SCHEMA = 1
+ORDER_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.orders`)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
     """A flow as it should be now. `generation` grows with every order to restart; `producer_id` is the id that the
     target cluster issued for the flow's life; `source_cluster_id` is where its records come from, whatever this or
-    another topology file calls that cluster."""
+    another topology file calls that cluster.
+
+    existed: only with `start: latest`, source topic → how many partitions it had when the flow was applied and first
+    selected it. Those begin at their end; whatever came later began after the flow and is copied from its start.
+    """
 
     flow: PlanFlow
     plan_hash: str
@@ -28,10 +34,17 @@ class FlowRecord:
     state: FlowState = "running"
     producer_id: int | None = None
     source_cluster_id: str | None = None
+    existed: Mapping[str, int] | None = None
 
     @property
     def key(self) -> str:
         return str(self.flow.id)
+
+    def start_of(self, topic: str, partition: int) -> Literal["earliest", "latest"]:
+        """Where a source partition that nobody has copied yet begins."""
+        if self.flow.start == "latest" and (self.existed is None or partition < self.existed.get(topic, 0)):
+            return "latest"
+        return "earliest"
 
     def with_state(self, state: FlowState) -> FlowRecord:
         return replace(self, state=state)
@@ -46,6 +59,7 @@ class FlowRecord:
             "state": self.state,
             "producer_id": self.producer_id,
             "source_cluster_id": self.source_cluster_id,
+            "existed": None if self.existed is None else dict(self.existed),
         }
 
     @classmethod
@@ -66,6 +80,7 @@ class FlowRecord:
                 state=value["state"],
                 producer_id=value["producer_id"],
                 source_cluster_id=value["source_cluster_id"],
+                existed=value.get("existed"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
@@ -80,7 +95,8 @@ def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
         view = latest(settings, FLOWS)
     except TopicMissing:
         return {}
-    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(FLEET_PREFIX)}
+    others = (FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX)
+    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(others)}
 
 
 def write_flow(writer: ControlWriter, record: FlowRecord) -> int:

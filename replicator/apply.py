@@ -15,7 +15,7 @@ from clusters.flows import FlowRecord, read_flows, write_flow
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from replicator.errors import ReplicatorError
-from replicator.targets import mapped_topics
+from replicator.targets import Mapped, copied_topics, mapped_topics
 from topology.plan import Plan, PlanFlow
 
 Connect = Callable[[str], ConnectionSettings]
@@ -57,10 +57,10 @@ def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = 
             ensure_control_topics(admin)
             for name in sorted(set(admin.topics()) - before):
                 changed(Change(target, "created control topic", name))
-            there = read_flows(settings[target])
+            there, copied = read_flows(settings[target]), copied_topics(settings[target])
             for flow in plan.flows:
                 if flow.target == target:
-                    _apply_flow(plan, flow, settings, admin, writer, there.get(flow.id), changed)
+                    _apply_flow(plan, flow, settings, admin, writer, there.get(flow.id), copied, changed)
     return changes
 
 
@@ -71,6 +71,7 @@ def _apply_flow(
     target: Admin,
     writer: ControlWriter,
     before: FlowRecord | None,
+    copied: dict[str, dict[str, Mapped]],
     changed: Callable[[Change], None],
 ) -> None:
     if before is not None and before.topology != plan.topology:
@@ -86,9 +87,14 @@ def _apply_flow(
     with Admin(settings[flow.source]) as source:
         source_id = source.cluster_id()
         if flow.state == "running":
-            for mapped in mapped_topics(flow, source, target):
+            for mapped in mapped_topics(flow, source, target, copied.get(flow.id)):
                 if mapped.created:
                     changed(Change(flow.target, "created topic", mapped.target_topic))
+                if mapped.grown:
+                    changed(Change(flow.target, "added partitions to topic", mapped.target_topic))
+                if mapped.held is not None and mapped.held.cause is not None:
+                    raise mapped.held.cause
+        existed = _existed(flow, source, before) if flow.start == "latest" else None
     if before is not None and (before.flow, before.plan_hash, before.source_cluster_id) == (flow, plan.hash, source_id):
         return
     if before is not None and before.source_cluster_id != source_id:
@@ -105,12 +111,23 @@ def _apply_flow(
         state=before.state if before and before.flow.state == flow.state else flow.state,
         producer_id=producer_id if producer_id is not None else _producer_id(settings[flow.target]),
         source_cluster_id=source_id,
+        existed=existed,
     )
     write_flow(writer, record)
     agreed = _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
     changed(Change(flow.target, "updated flow" if before else "wrote flow", flow.id))
+
+
+def _existed(flow: PlanFlow, source: Admin, before: FlowRecord | None) -> dict[str, int]:
+    """Topics that were there before the flow asked for them, with their partition counts (FlowRecord.existed)."""
+    asked = before if before is not None and before.existed is not None else None
+    known = dict(asked.existed or {}) if asked is not None else {}
+    for name, shape in source.shapes().items():
+        if flow.selects(name) and (asked is None or not asked.flow.selects(name)):
+            known[name] = shape.partitions
+    return known
 
 
 def _producer_id(target: ConnectionSettings) -> int:

@@ -1,52 +1,198 @@
-"""Which topics each flow has right now: every source is asked again and again, beside the copying."""
+"""Which topics each flow has right now: every source is asked again and again, beside the copying.
+
+One client a cluster stays open and is shared by all flows; one listing a source (a Metadata request) serves all flows
+that are due, and a flow whose listings say what they said before costs nothing more.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.targets import Mapped, mapped_topics
+from clusters.surface import Shape
+from replicator.errors import ReplicatorError
+from replicator.targets import RECREATED, Mapped, copied_topics, place, target_limits, with_limits
 
 log = logging.getLogger("watershed.discovery")
 
 FAILED_AGAIN_S = 2.0
+LIMITS_S = 60.0  # how often the limits of known target topics are asked again
+
+Known = dict[str, Mapped]  # by source topic
+Listings = tuple[dict[str, Shape], dict[str, Shape]]  # of the source and of the target
+Found = list[Mapped] | ClusterError | ReplicatorError
+
+
+class Client:
+    """One cluster's administration, kept open; opened anew after a failure and when its settings have changed."""
+
+    def __init__(self, settings: Callable[[], ConnectionSettings]) -> None:
+        self._settings = settings
+        self._admin: Admin | None = None
+
+    def get(self) -> Admin:
+        """Raises ClusterError (a secret that is missing, another cluster than the pinned one)."""
+        settings = self._settings()
+        if self._admin is None or self._admin.settings != settings:
+            self._admin = Admin(settings)
+            self._admin.check_identity()
+        return self._admin
+
+    def failed(self) -> None:
+        self._admin = None
+
+
+@dataclass(slots=True)
+class _Flow:
+    """What is remembered of a flow between two discoveries. `known` None: the ledger has to be read."""
+
+    record: FlowRecord
+    due: float = 0.0
+    known: Known | None = None
+    listings: Listings | None = None  # that `known` was made from
+    limited: set[str] = field(default_factory=set)  # source topics whose limits were asked
+    limits_due: float = 0.0
 
 
 @dataclass(slots=True)
 class Discovery:
-    """`topics` by flow id: as of the newest answer; a list stays valid until the next one is there."""
+    """`topics` by flow id: as of the newest answer; a list stays valid until the next one is there. `version` grows
+    whenever a list changes."""
 
     target: ConnectionSettings
     connect: Callable[[str], ConnectionSettings]
-    pool: Executor
     topics: dict[str, list[Mapped]] = field(default_factory=dict)
-    _due: dict[str, float] = field(default_factory=dict)
-    _asked: dict[str, Future[list[Mapped]]] = field(default_factory=dict)
+    version: int = 0
+    _flows: dict[str, _Flow] = field(default_factory=dict)
+    _asked: dict[str, Future[dict[str, Found]]] = field(default_factory=dict)  # by source alias
+    _clients: dict[str, Client] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16, thread_name_prefix="discovery"))
 
     def step(self, flows: Mapping[str, FlowRecord]) -> None:
         """Take answers, and ask where it is time to; never waits."""
         now = time.monotonic()
-        for flow_id, record in flows.items():
-            future = self._asked.get(flow_id)
-            if future is not None and future.done():
-                del self._asked[flow_id]
-                self._due[flow_id] = now + record.flow.discovery_ms / 1000
-                try:
-                    self.topics[flow_id] = future.result()
-                except ClusterError as error:
-                    log.warning("discovery failed", extra={"flow": flow_id, "reason": str(error)})
-                    self._due[flow_id] = now + FAILED_AGAIN_S
-            elif future is None and now >= self._due.get(flow_id, 0.0) and record.state == "running":
-                self._asked[flow_id] = self.pool.submit(self._discovered, record)
+        self._follow(flows)
+        for source, future in list(self._asked.items()):
+            if future.done():
+                del self._asked[source]
+                for flow_id, found in future.result().items():
+                    self._take(flow_id, found, now)
+        due: dict[str, list[_Flow]] = defaultdict(list)
+        for flow in self._flows.values():
+            if flow.record.state == "running" and now >= flow.due and flow.record.flow.source not in self._asked:
+                due[flow.record.flow.source].append(flow)
+        for source, waiting in due.items():
+            jobs = [(flow, flow.record) for flow in waiting]
+            self._asked[source] = self._pool.submit(self._discovered, source, jobs)
 
-    def _discovered(self, record: FlowRecord) -> list[Mapped]:
-        with Admin(self.connect(record.flow.source)) as source, Admin(self.target) as target:
-            source.check_identity()
-            return mapped_topics(record.flow, source, target)
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _follow(self, flows: Mapping[str, FlowRecord]) -> None:
+        for flow_id in [flow_id for flow_id in self._flows if flow_id not in flows]:
+            del self._flows[flow_id]
+            self.version += self.topics.pop(flow_id, None) is not None
+        for flow_id, record in flows.items():
+            known = self._flows.get(flow_id)
+            if known is None or (known.record.generation, known.record.flow) != (record.generation, record.flow):
+                self._flows[flow_id] = _Flow(record)
+            else:
+                known.record = record
+
+    def _take(self, flow_id: str, found: Found, now: float) -> None:
+        flow = self._flows.get(flow_id)
+        if flow is None:
+            return
+        if isinstance(found, ClusterError | ReplicatorError):
+            log.warning("discovery failed", extra={"flow": flow_id, "reason": str(found)})
+            flow.due = now + FAILED_AGAIN_S
+            return
+        flow.due = now + flow.record.flow.discovery_ms / 1000
+        before = self.topics.get(flow_id)
+        if before != found:
+            self.topics[flow_id] = found
+            self.version += 1
+            _say(flow_id, [each for each in found if each not in (before or [])])
+
+    def _discovered(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, Found]:
+        """All due flows of one source; runs in the pool, at most once at a time for each source."""
+        here = self._clients.setdefault(source, Client(lambda: self.connect(source)))
+        there = self._clients.setdefault("", Client(lambda: self.target))  # no alias is empty
+        try:
+            at_source, at_target = here.get(), there.get()
+            listings = at_source.shapes(), at_target.shapes()
+            if any(_asks_the_ledger(flow, listings[0]) for flow, _ in jobs):
+                self._remember(jobs)
+        except (ClusterError, ReplicatorError) as error:
+            here.failed()
+            there.failed()
+            return {record.key: error for _, record in jobs}
+        found: dict[str, Found] = {}
+        for flow, record in jobs:
+            try:
+                found[record.key] = self._one(flow, record, listings, at_source, at_target)
+            except ClusterError as error:
+                found[record.key] = error
+                flow.listings = None
+        return found
+
+    def _one(self, flow: _Flow, record: FlowRecord, listings: Listings, source: Admin, target: Admin) -> list[Mapped]:
+        known, now = flow.known or {}, time.monotonic()
+        retried = any(each.held is not None and each.held.cause is not None for each in known.values())
+        if flow.listings != listings or retried:
+            found = place(record.flow, *listings, known, source, target)
+            flow.listings = listings
+        else:
+            found = list(known.values())
+        everything = now >= flow.limits_due
+        there = [
+            each.target_topic
+            for each in found
+            if each.copied and (each.created or each.target_topic in listings[1])
+            if everything or each.topic not in flow.limited
+        ]
+        found = with_limits(found, target_limits(target, there))
+        if everything:
+            flow.limits_due = now + LIMITS_S
+        flow.limited = {each.topic for each in found}
+        flow.known = {each.topic: each for each in found}
+        return found
+
+    def _remember(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
+        """What was copied before stands in the ledger: also topics that are gone since, and which ones they were."""
+        copied = copied_topics(self.target)
+        for flow, record in jobs:
+            known = flow.known or {}
+            for name, each in copied.get(record.key, {}).items():
+                known[name] = replace(known.get(name, each), source_ids=each.source_ids)
+            flow.known, flow.listings = known, None
+
+
+def _asks_the_ledger(flow: _Flow, here: dict[str, Shape]) -> bool:
+    """At first, and when a topic has grown: whether it is still the one that was copied, the ledger knows."""
+    if flow.known is None:
+        return True
+    return any(
+        (name in here and here[name].partitions > each.partitions)
+        or (each.held is not None and each.held.state == RECREATED)
+        for name, each in flow.known.items()
+    )
+
+
+def _say(flow_id: str, found: list[Mapped]) -> None:
+    for each in found:
+        where = {"flow": flow_id, "topic": each.topic, "target_topic": each.target_topic}
+        if each.created or each.grown:
+            log.info("topic created" if each.created else "topic grown", extra=where | {"partitions": each.partitions})
+        if each.held is not None:
+            log.warning("partitions held", extra=where | {"reason": each.held.error, "remedy": each.held.remedy})
+        if each.note:
+            log.warning("partition counts differ", extra=where | {"reason": each.note})

@@ -61,7 +61,7 @@ def take_over(
         seen, at_source, at_target = found
         remembered, generation = known[key]
         try:
-            decided = resume(remembered, seen, record.producer_id, record.flow.start)
+            decided = resume(remembered, seen, record.producer_id, record.start_of(key.topic, key.partition))
         except ReplicatorError as error:  # a map that contradicts the log concerns its partition only
             taken[key] = LookAgain(str(error), "duplicated")
             continue

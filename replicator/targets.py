@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
-from clusters.surface import Administration, Topic
+from clusters.errors import ClusterError, Unauthorised, Unreachable
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.surface import Administration, Shape
+from replicator.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH, Limits
+from replicator.states import Loud
 from topology.plan import NEVER_SYNCED, PlanFlow
+
+RECREATED: Final = "source_recreated"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why partitions have no place on the target: `state` and texts as they are reported; `cause` when asking for
+    the place failed, which is tried again at the next discovery."""
+
+    state: str
+    error: str
+    remedy: str
+    cause: ClusterError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One topic mapping: a source topic, its target name, and whether the target had to be created.
+    """One topic mapping: a source topic and its target name, both as last seen.
 
-    max_batch: the largest record batch that the target topic takes, in bytes.
+    partitions: of the source topic, and never fewer than were seen once: whether a topic is really gone is found out
+    by a look at its partitions, not by one broker's listing. Those from `copied` on wait, and `held` says what for.
+    source_ids: of the topics that were copied under this name, where the ledger was asked. created, grown: what was
+    done to the target just now. max_batch: the largest record batch that the target topic takes, in bytes. note:
+    something that a person should know although everything is copied.
     """
 
     topic: str
@@ -22,57 +47,184 @@ class Mapped:
     partitions: int
     created: bool
     max_batch: int = DEFAULT_MAX_BATCH
+    copied: int = 0
+    source_ids: frozenset[uuid.UUID] = frozenset()
+    grown: bool = False
+    held: Held | None = None
+    note: str = ""
 
 
-def mapped_topics(flow: PlanFlow, source: Administration, target: Administration) -> list[Mapped]:
-    """The flow's topics as they are on the source now; what is missing on the target is created.
+def mapped_topics(
+    flow: PlanFlow, source: Administration, target: Administration, known: Mapping[str, Mapped] | None = None
+) -> list[Mapped]:
+    """The flow's topics as they are on the source now; what is missing on the target is created or grown.
 
-    Raises ClusterError when a topic cannot be created. An existing target topic is never changed.
+    `known`: topics (by source name) that the flow copied already; see `place`. Raises ClusterError when a cluster does
+    not answer; what is refused for one topic stands in its `held`.
     """
-    chosen = {name: topic for name, topic in source.topics().items() if flow.selects(name)}
-    there = target.topics()
-    missing = [name for name in chosen if flow.target_topic(name) not in there]
-    configs = source.topic_configs(missing) if missing else {}
-    mapped: list[Mapped] = []
-    for name, topic in sorted(chosen.items()):
+    found = place(flow, source.shapes(), target.shapes(), known or {}, source, target)
+    return with_limits(found, target_limits(target, [each.target_topic for each in found if each.copied]))
+
+
+def place(
+    flow: PlanFlow,
+    here: Mapping[str, Shape],
+    there: Mapping[str, Shape],
+    known: Mapping[str, Mapped],
+    source: Administration,
+    target: Administration,
+) -> list[Mapped]:
+    """As `mapped_topics`, from listings of both clusters.
+
+    The target is always ready before the source's partition is copied: created with the source's partition count, or
+    grown to it (KIP-195) where the flow lets it grow. What the flow copied before (`known`) is never created again: a
+    topic that somebody deleted stays deleted. A topic that others filled is never grown.
+    """
+    chosen = {name for name in here if flow.selects(name)} | {name for name in known if flow.selects(name)}
+    found = []
+    for name in sorted(chosen):
+        before, shape = known.get(name), here.get(name)
         target_name = flow.target_topic(name)
-        if name in missing:
-            target.create_topic(
-                target_name,
-                topic.partitions,
-                _replicas(flow, topic, target),
-                _configs(flow, configs.get(name, {})),
-            )
-        mapped.append(Mapped(name, target_name, topic.partitions, name in missing))
-    limits = target_limits(target, [found.target_topic for found in mapped])
-    return [replace(found, max_batch=limits[found.target_topic].max_batch) for found in mapped]
+        if shape is None:
+            assert before is not None  # chosen for one of the two reasons
+            found.append(replace(before, created=False, grown=False))
+            continue
+        partitions = max(shape.partitions, before.partitions if before else 0)
+        mapped = Mapped(name, target_name, partitions, created=False, copied=partitions)
+        if before is not None:
+            mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids)
+        size = there.get(target_name)
+        if size is None and (before is None or before.copied == 0):
+            found.append(_created(flow, mapped, shape, source, target))
+        elif size is None:
+            found.append(mapped)  # deleted at the target: a look at the partitions says so
+        elif size.partitions < partitions:
+            found.append(_grown(flow, mapped, size.partitions, before is not None, source, target))
+        elif size.partitions > partitions:
+            found.append(replace(mapped, note=_more(mapped, size.partitions)))
+        else:
+            found.append(mapped)
+    return found
+
+
+def with_limits(found: Iterable[Mapped], limits: Mapping[str, Limits]) -> list[Mapped]:
+    """The same mappings with limits, as far as they are known, by target topic."""
+    return [
+        replace(each, max_batch=limits[each.target_topic].max_batch) if each.target_topic in limits else each
+        for each in found
+    ]
+
+
+def copied_topics(target: ConnectionSettings) -> dict[str, dict[str, Mapped]]:
+    """What was ever copied to a cluster, as its ledger has it: by flow and source topic. Raises ClusterError."""
+    copied: dict[str, dict[str, Mapped]] = defaultdict(dict)
+    for key, (remembered, _) in read_ledger(target).partitions.items():
+        before = copied[key.flow].get(key.topic)
+        partitions = max(key.partition + 1, before.partitions if before else 0)
+        ids = {remembered.source_id} | (before.source_ids if before else frozenset())
+        copied[key.flow][key.topic] = Mapped(
+            key.topic, key.target_topic, partitions, created=False, copied=partitions, source_ids=frozenset(ids)
+        )
+    return copied
 
 
 def target_limits(target: Administration, topics: Collection[str]) -> dict[str, Limits]:
-    """What the target's topics take: the topic's own `max.message.bytes` and `segment.bytes`, else the brokers'.
+    """What the target's topics take: `max.message.bytes` and `segment.bytes` in force for each.
 
     A batch above the first is answered MESSAGE_TOO_LARGE, above the second RECORD_LIST_TOO_LARGE (LogValidator,
     UnifiedLog). Raises ClusterError.
     """
-    if not topics:
-        return {}
-    own = target.topic_configs(topics)
-    brokers = [target.broker_config(key) for key in ("message.max.bytes", "log.segment.bytes")]
     found: dict[str, Limits] = {}
-    for topic in topics:
-        configs = own.get(topic, {})
-        said = (configs.get("max.message.bytes") or brokers[0], configs.get("segment.bytes") or brokers[1])
-        found[topic] = Limits(min([int(size) for size in said if size] or [DEFAULT_MAX_BATCH]))
+    for topic, configs in target.effective_configs(topics).items() if topics else ():
+        said = [configs[key] for key in ("max.message.bytes", "segment.bytes") if key in configs]
+        found[topic] = Limits(min([int(size) for size in said] or [DEFAULT_MAX_BATCH]))
     return found
 
 
-def _replicas(flow: PlanFlow, topic: Topic, target: Administration) -> int:
-    return flow.replication_factor or min(topic.replication_factor, target.brokers())
+def _created(flow: PlanFlow, mapped: Mapped, shape: Shape, source: Administration, target: Administration) -> Mapped:
+    try:
+        target.create_topic(
+            mapped.target_topic,
+            mapped.partitions,
+            flow.replication_factor or min(shape.replication_factor, target.brokers()),
+            _configs(flow, mapped.topic, source, target),
+        )
+    except Unreachable:
+        raise
+    except ClusterError as error:
+        return replace(mapped, copied=0, held=_refused(error, f"CREATE on topic {mapped.target_topic}"))
+    return replace(mapped, created=True)
 
 
-def _configs(flow: PlanFlow, configs: Mapping[str, str]) -> dict[str, str]:
-    """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets."""
+def _grown(
+    flow: PlanFlow, mapped: Mapped, there: int, ours: bool, source: Administration, target: Administration
+) -> Mapped:
+    other = _recreated(mapped, source)
+    if other is not None:
+        return replace(mapped, copied=there, held=other)
+    differ = (
+        f"the source topic {mapped.topic} has {mapped.partitions} partitions, "
+        f"the target topic {mapped.target_topic} has {there}"
+    )
+    by_hand = f"give {mapped.target_topic} {mapped.partitions} partitions (kafka-topics --alter --partitions)"
+    if not flow.grow:
+        error = f"{differ}, and the flow's partitions are `fixed`"
+        remedy = f"{by_hand}, or set the flow's `partitions.mode` to `grow` and apply the topology"
+        return replace(mapped, copied=there, held=Held("unsupported", error, remedy))
+    if not ours and not _empty(target, mapped.target_topic, there):
+        error = f"{differ}, and holds records that are not this flow's, so it is not changed"
+        return replace(mapped, copied=there, held=Held("unsupported", error, f"{by_hand}, or choose another target"))
+    try:
+        target.create_partitions(mapped.target_topic, mapped.partitions)
+    except Unreachable:
+        raise
+    except ClusterError as refused:
+        return replace(mapped, copied=there, held=_refused(refused, f"ALTER on topic {mapped.target_topic}"))
+    return replace(mapped, grown=True)
+
+
+def _recreated(mapped: Mapped, source: Administration) -> Held | None:
+    """A topic that was created again with more partitions is another topic: its records do not belong behind the old
+    ones'."""
+    now = source.topic(mapped.topic)
+    if now is None or not mapped.source_ids or now.topic_id in mapped.source_ids:
+        return None
+    known = ", ".join(sorted(map(str, mapped.source_ids)))
+    error = f"the source topic has id {now.topic_id}, what was copied so far came from {known}"
+    return Held(RECREATED, error, Loud(RECREATED, error).remedy)
+
+
+def _empty(target: Administration, topic: str, partitions: int) -> bool:
+    spans = target.offsets(TopicPartition(topic, number) for number in range(partitions))
+    return all(span.start == span.end for span in spans.values())
+
+
+def _refused(error: ClusterError, right: str) -> Held:
+    if isinstance(error, Unauthorised):
+        return Held("unauthorised", str(error), f"give the worker's principal {right}; it tries again by itself", error)
+    return Held("retrying", str(error), "mend what the target names; it tries again by itself", error)
+
+
+def _more(mapped: Mapped, there: int) -> str:
+    return (
+        f"the target topic {mapped.target_topic} has {there} partitions, the source topic {mapped.partitions}: "
+        f"partitions {mapped.partitions} to {there - 1} stay empty, and producers that move to the target will find "
+        "other partitions for the same keys"
+    )
+
+
+def _configs(flow: PlanFlow, topic: str, source: Administration, target: Administration) -> dict[str, str]:
+    """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets.
+
+    `max.message.bytes` also where the source inherits it and its batches would not fit the target's default.
+    """
+    if flow.sync_configs == "never":
+        return dict(flow.configs_set)
+    configs = source.topic_configs([topic])[topic]
+    size, default = "max.message.bytes", target.broker_config("message.max.bytes")
+    in_force = source.effective_configs([topic])[topic].get(size)
+    if in_force is not None and default is not None and int(in_force) > int(default):
+        configs = configs | {size: in_force}
     left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
     only = set(flow.sync_configs_include) or set(configs)
-    taken = {} if flow.sync_configs == "never" else {key: configs[key] for key in configs if key in only - left_out}
-    return taken | dict(flow.configs_set)
+    return {key: configs[key] for key in configs if key in only - left_out} | dict(flow.configs_set)

@@ -89,7 +89,7 @@ class Worker:
         self._acknowledger = threading.Thread(target=self._acknowledge, name="ledger", daemon=True)
         self._acknowledger.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
-        self._discovery = Discovery(target, connect, self._pool)
+        self._discovery = Discovery(target, connect)
         self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms)
         later = self._after_acknowledgement.append
         self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later)
@@ -131,6 +131,7 @@ class Worker:
         self._publish()
         self._membership.close()
         self._routes.end()
+        self._discovery.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._acknowledging = False
         self._acknowledger.join(timeout=2)

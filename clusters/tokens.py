@@ -163,8 +163,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _opener(settings: ConnectionSettings, oauth: OAuth) -> urllib.request.OpenerDirector:
-    url = urlsplit(oauth.token_endpoint)
-    local = loopback(url.hostname or "")
+    try:
+        url = urlsplit(oauth.token_endpoint)
+        local = loopback(url.hostname or "")
+    except ValueError as error:
+        text = f"clusters.{settings.alias}.security.oauth.token_endpoint is no address: {error}"
+        raise AuthenticationFailed(text, alias=settings.alias) from None
     if url.scheme != "https" and not (url.scheme == "http" and local):
         raise AuthenticationFailed(
             f"clusters.{settings.alias}.security.oauth.token_endpoint is {oauth.token_endpoint}: the client's secret "

@@ -9,7 +9,7 @@ from topology.expand import Draft, expand, merge
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
 from topology.naming import Naming
-from topology.plan import PlanCluster, PlanFlow, Security, TopicSelection
+from topology.plan import Kerberos, OAuth, PlanCluster, PlanFlow, Security, TopicSelection
 from topology.selectors import in_order
 from topology.waves import (
     Application,
@@ -79,6 +79,16 @@ def _connection_problems(alias: str, cluster: Value) -> Iterable[Problem]:
     elif mechanism is not None and not protocol.startswith("SASL_"):
         message = f"`{path}`: `mechanism: {mechanism}` needs the protocol SASL_SSL (or SASL_PLAINTEXT), not {protocol}"
         yield Problem("SYN009", message, (Label(here.span),), path, help="change the protocol, or drop the mechanism")
+    for section, wanted in (("oauth", "OAUTHBEARER"), ("kerberos", "GSSAPI")):
+        said = security.at(section)
+        if said is not None and mechanism != wanted:
+            message = (
+                f"`{path}`: `{section}` goes with `mechanism: {wanted}`, not {mechanism or f'with {protocol} alone'}"
+            )
+            yield Problem("SYN009", message, (Label(said.span),), path, help=f"set that mechanism, or drop `{section}`")
+    if mechanism == "OAUTHBEARER" and security.at("oauth") is None:
+        message = f"`{path}`: OAUTHBEARER needs `oauth`, which says where tokens come from"
+        yield Problem("SYN012", message, (Label(here.span),), path, help="oauth: {token_endpoint: https://…}")
 
 
 def selection_of(settings: Value, defaults: Value | None) -> TopicSelection | None:
@@ -105,15 +115,35 @@ def _cluster(alias: str, value: Value) -> PlanCluster:
         alias=alias,
         bootstrap=value.texts("bootstrap"),
         cluster_id=value.get("cluster_id"),
-        security=Security()
-        if security is None
-        else Security(
-            protocol=security.get("protocol", default="PLAINTEXT"),
-            mechanism=security.get("mechanism"),
-            credentials=security.get("credentials"),
-            ca=security.get("ca"),
-            certificate=security.get("certificate"),
-            key=security.get("key"),
+        security=Security() if security is None else _security(security),
+    )
+
+
+def _security(value: Value) -> Security:
+    oauth, kerberos = value.at("oauth"), value.at("kerberos")
+    extensions = _fields(oauth.at("extensions")) if oauth else ()
+    return Security(
+        protocol=value.get("protocol", default="PLAINTEXT"),
+        mechanism=value.get("mechanism"),
+        credentials=value.get("credentials"),
+        ca=value.get("ca"),
+        certificate=value.get("certificate"),
+        key=value.get("key"),
+        key_password=value.get("key_password"),
+        oauth=None
+        if oauth is None or oauth.get("token_endpoint") is None
+        else OAuth(
+            token_endpoint=oauth.get("token_endpoint"),
+            scope=oauth.get("scope"),
+            extensions=tuple(sorted((name, each.data) for name, each in extensions)),
+            ca=oauth.get("ca"),
+        ),
+        kerberos=None
+        if kerberos is None
+        else Kerberos(
+            service=kerberos.get("service", default="kafka"),
+            principal=kerberos.get("principal"),
+            keytab=kerberos.get("keytab"),
         ),
     )
 

@@ -37,6 +37,9 @@ def security_in(alias: str, cluster: Node, config: dict[str, Said], notes: Notes
         out |= {"mechanism": _SASL[what], "credentials": {"env": variable(alias)}}
         place = key_span(cluster, "authentication")
         notes.leave(f"authentication of cluster {alias}", _account(authentication, variable(alias)), place)
+        endpoint, scope = scalar(authentication, "tokenEndpointUri"), scalar(authentication, "scope")
+        if what == "oauth" and endpoint is not None:
+            out["oauth"] = {"token_endpoint": endpoint.text} | ({"scope": scope.text} if scope is not None else {})
         if protocol == "SASL_PLAINTEXT" and what in ("plain", "oauth"):
             notes.say("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
     elif what == "tls" and authentication is not None:

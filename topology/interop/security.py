@@ -95,8 +95,17 @@ def _sasl(alias: str, config: Mapping[str, Said], notes: Notes, protocol: str) -
         kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
         held = f"in the {kinds[kind]} {name}"
         notes.leave(f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span)
+    endpoint, service = config.get("sasl.oauthbearer.token.endpoint.url"), config.get("sasl.kerberos.service.name")
+    carried = {"sasl.mechanism", "sasl.jaas.config"}
+    if endpoint is not None and mechanism == "OAUTHBEARER":
+        scope = config.get("sasl.oauthbearer.scope")
+        out["oauth"] = {"token_endpoint": endpoint.text.strip()} | ({"scope": scope.text.strip()} if scope else {})
+        carried |= {"sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope"}
+    if service is not None and out.get("mechanism") == "GSSAPI":
+        out["kerberos"] = {"service": service.text.strip()}
+        carried.add("sasl.kerberos.service.name")
     for key, each in sorted(config.items()):
-        if key.startswith("sasl.") and key not in ("sasl.mechanism", "sasl.jaas.config"):
+        if key.startswith("sasl.") and key not in carried:
             notes.leave(f"`{each.name}`", "Watershed's client takes a user and a password, and no callbacks", each.span)
     return out
 

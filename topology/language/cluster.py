@@ -7,6 +7,7 @@ from topology.language.scalars import (
     BOOLEAN,
     COUNT,
     DURATION,
+    HTTP,
     RATE,
     REPLICAS,
     RETENTION,
@@ -20,6 +21,25 @@ from topology.language.scalars import (
 )
 from topology.shapes import Key, ListOf, MapOf, Named, Record
 
+OAUTH = Record(
+    {
+        "token_endpoint": Key(
+            HTTP,
+            "Where access tokens come from, by OAuth 2.0 client credentials; https, except on this very machine.",
+        ),
+        "scope": Key(TEXT, "The scope to ask for, where the endpoint wants one."),
+        "extensions": Key(MapOf(TEXT), "SASL extensions that brokers want beside the token, such as `logicalCluster`."),
+        "ca": Key(SECRET, "The certificate authority of the token endpoint.", "the system's authorities"),
+    },
+    required=("token_endpoint",),
+)
+KERBEROS = Record(
+    {
+        "service": Key(TEXT, "The first part of the brokers' principals.", "`kafka`"),
+        "principal": Key(TEXT, "Who we are.", "the ticket cache's or keytab's own"),
+        "keytab": Key(SECRET, "The keytab with our key.", "the ticket cache"),
+    }
+)
 SECURITY = Record(
     {
         "protocol": Key(word("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."),
@@ -27,10 +47,18 @@ SECURITY = Record(
             word("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
             "Kafka's sasl.mechanism; only with a SASL protocol.",
         ),
-        "credentials": Key(SECRET, "Where user and password (or the connection) are; never the secret itself."),
-        "ca": Key(SECRET, "The certificate authority that signed the brokers' certificates."),
-        "certificate": Key(SECRET, "The client's certificate, for mutual TLS."),
-        "key": Key(SECRET, "The client's private key, for mutual TLS."),
+        "credentials": Key(
+            SECRET,
+            "Where `user:password` (or client id and secret) stand; never the secret itself.",
+        ),
+        "ca": Key(
+            SECRET, "The certificate authority that signed the brokers' certificates (PEM).", "the system's authorities"
+        ),
+        "certificate": Key(SECRET, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."),
+        "key": Key(SECRET, "The client's private key, for mutual TLS (PEM)."),
+        "key_password": Key(SECRET, "The passphrase of the private key, where it has one."),
+        "oauth": Key(OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
+        "kerberos": Key(KERBEROS, "For GSSAPI."),
     },
     required=("protocol",),
     usual="{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {env: NAME}}",

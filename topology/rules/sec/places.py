@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+from urllib.parse import urlsplit
+
 from topology.model import Topology
 from topology.plan import PlanCluster
 
@@ -28,7 +31,11 @@ def host(address: str) -> str:
 
 def loopback(cluster: PlanCluster | None) -> bool:
     """Whether every address never leaves the machine: then nobody can listen on the way, and it is a lab."""
-    return cluster is not None and bool(cluster.bootstrap) and all(_loopback(host(each)) for each in cluster.bootstrap)
+    return (
+        cluster is not None
+        and bool(cluster.bootstrap)
+        and all(on_this_machine(host(each)) for each in cluster.bootstrap)
+    )
 
 
 def name_spaces(cluster: PlanCluster) -> frozenset[str]:
@@ -39,5 +46,17 @@ def name_spaces(cluster: PlanCluster) -> frozenset[str]:
     return frozenset(".".join(each[-2:]) for each in named)
 
 
-def _loopback(name: str) -> bool:
-    return name in ("localhost", "::1") or name.endswith(".localhost") or name.startswith("127.")
+def on_this_machine(name: str) -> bool:
+    """Whether a host name or address never leaves the machine."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def url_host(url: str) -> str:
+    """The host name in an address; empty when there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,8 +1,9 @@
-"""SEC602 sasl-over-plaintext: a cluster takes passwords, tokens or SCRAM proofs over a connection without TLS.
+"""SEC602 sasl-over-plaintext: passwords, tokens or SCRAM proofs travel over a connection without TLS.
 
 Why: with PLAIN or OAUTHBEARER whoever listens has the password or token; with SCRAM a proof that can be tried against
 a dictionary. All of Kafka's data is readable, too. SCRAM is an error where a flow of the cluster crosses regions, a
-warning inside one. Addresses on this machine (127.0.0.1, localhost, ::1) are not looked at.
+warning inside one. A token endpoint without https gets the client's secret in the open. Addresses on this machine
+(127.0.0.1, localhost, ::1) are not looked at.
 
 Bad:
 
@@ -29,7 +30,7 @@ from topology.finding import Problem, Severity
 from topology.model import Topology
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
-from topology.rules.sec.places import apart, loopback
+from topology.rules.sec.places import apart, loopback, on_this_machine, url_host
 
 READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 
@@ -63,6 +64,20 @@ def check(context: Context) -> Iterator[Problem]:
             help="use `protocol: SASL_SSL`, with `ca` where the brokers' certificates are your own",
             severity=severity,
         )
+    for alias, cluster in clusters:
+        oauth = cluster.security.oauth
+        if topology is None or oauth is None or oauth.token_endpoint.startswith("https:"):
+            continue
+        if not on_this_machine(url_host(oauth.token_endpoint)):
+            declared = topology.root.at("clusters", alias, "security", "oauth")
+            yield Problem(
+                "SEC602",
+                f"{alias} gets its tokens without TLS: the client's secret is readable on the wire",
+                labels((declared.where("token_endpoint") if declared else None, "no https")),
+                path=f"clusters.{alias}.security.oauth.token_endpoint",
+                ids=(alias,),
+                help="use an https address, with `oauth.ca` where the endpoint's certificate is your own",
+            )
 
 
 def _crossing(topology: Topology) -> dict[str, str]:

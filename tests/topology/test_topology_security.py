@@ -1,0 +1,129 @@
+"""`clusters.<alias>.security`: what OAUTHBEARER and GSSAPI need, in the file, in the plan, and out of other formats."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from topology.compile import plan_of
+from topology.finding import Finding
+from topology.interop.formats import import_text
+from topology.lint import lint_loaded
+from topology.load import load_text
+from topology.plan import Kerberos, OAuth, Plan, SecretRef, Security, plan_from_json, plan_json
+
+HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: x}\n"
+OAUTH = "{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {token_endpoint: 'ENDPOINT'}}"
+REST = """  b: {bootstrap: [k1.b.example.internal:9093], security: {protocol: SSL}}
+flows:
+  - {id: a-to-b, source: a, target: b, topics: {include: [t]}, naming: {policy: prefix}}
+"""
+
+
+def text(security: str) -> str:
+    return HEAD + f"clusters:\n  a: {{bootstrap: [k1.a.example.internal:9093], security: {security}}}\n" + REST
+
+
+def found(security: str, code: str) -> list[Finding]:
+    findings = lint_loaded(load_text(text(security), "x.yaml")).findings
+    return [finding for finding in findings if finding.rule == code]
+
+
+def planned(security: str) -> Plan:
+    topology = load_text(text(security), "x.yaml").topology
+    assert topology is not None
+    return plan_of(topology, {})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "errors"),
+    [
+        ("https://id.example.internal/token", 0),
+        ("http://id.example.internal/token", 1),
+        ("http://127.0.0.1:8080/token", 0),
+        ("http://[::1]:8080/token", 0),
+        ("http://127.0.0.1.example.internal/token", 1),
+        ("http://[::1/token", 1),
+    ],
+)
+def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int) -> None:
+    assert len(found(OAUTH.replace("ENDPOINT", endpoint), "SEC602")) == errors
+
+
+@pytest.mark.parametrize(
+    ("security", "code", "said"),
+    [
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}}", "SYN012", "OAUTHBEARER needs `oauth`"),
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {}}", "SYN012", "token_endpoint"),
+        (
+            "{protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: A}, kerberos: {}}",
+            "SYN009",
+            "`kerberos` goes with `mechanism: GSSAPI`",
+        ),
+        ("{protocol: SSL, oauth: {token_endpoint: 'https://i'}}", "SYN009", "`oauth` goes with"),
+    ],
+)
+def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
+    [finding] = found(security, code)
+    assert said in finding.message
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {token_endpoint: "
+            "'https://i/t', scope: kafka, extensions: {logicalCluster: lkc-1, a: b}, ca: {file: /etc/ca.pem}}}",
+            Security(
+                "SASL_SSL",
+                "OAUTHBEARER",
+                SecretRef("env", "A"),
+                oauth=OAuth(
+                    "https://i/t", "kafka", (("a", "b"), ("logicalCluster", "lkc-1")), SecretRef("file", "/etc/ca.pem")
+                ),
+            ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",
+            Security("SASL_SSL", "GSSAPI", kerberos=Kerberos("kafka", "w@EXAMPLE", SecretRef("file", "/etc/w.keytab"))),
+        ),
+        (
+            "{protocol: SSL, certificate: {file: c.pem}, key: {file: k.pem}, key_password: {env: PASSPHRASE}}",
+            Security(
+                "SSL",
+                certificate=SecretRef("file", "c.pem"),
+                key=SecretRef("file", "k.pem"),
+                key_password=SecretRef("env", "PASSPHRASE"),
+            ),
+        ),
+    ],
+)
+def test_the_plan_has_all_of_it(security: str, expected: Security) -> None:
+    plan = planned(security)
+    assert plan.cluster("a").security == expected
+    assert plan_from_json(plan_json(plan)) == plan
+
+
+def test_a_plan_without_them_is_as_it_was() -> None:
+    plan = planned("{protocol: SSL}")
+    security = json.loads(plan_json(plan))["clusters"][0]["security"]
+    assert sorted(security) == ["ca", "certificate", "credentials", "key", "mechanism", "protocol"]
+
+
+def test_a_client_of_another_tool_brings_its_endpoint() -> None:
+    settings = """
+clusters = a, b
+a.bootstrap.servers = k1.a.example.internal:9093
+a.security.protocol = SASL_SSL
+a.sasl.mechanism = OAUTHBEARER
+a.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+a.sasl.oauthbearer.token.endpoint.url = https://id.example.internal/token
+a.sasl.oauthbearer.scope = kafka
+b.bootstrap.servers = k1.b.example.internal:9093
+b.security.protocol = SASL_SSL
+b.sasl.kerberos.service.name = broker
+"""
+    clusters = {each.alias: each for each in import_text(settings, "mm2.properties").clusters}
+    assert clusters["a"].security["oauth"] == {"token_endpoint": "https://id.example.internal/token", "scope": "kafka"}
+    assert clusters["b"].security["kerberos"] == {"service": "broker"}

@@ -18,6 +18,7 @@ from clusters.errors import ProtocolError, TopicMissing
 from clusters.librdkafka import Complaints
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
+from clusters.surface import Isolation
 
 Value = dict[str, Any]
 
@@ -40,10 +41,13 @@ def read_log(
     from_offset: int | Mapping[int, int] | None = None,
     *,
     timeout: float = 15.0,
+    whole: bool = False,
 ) -> Iterator[ControlRecord]:
     """Every committed record from the log start (or `from_offset`) up to the ends at the time of the call.
 
     Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
+    whole: up to the log ends rather than the last stable offsets: what was acknowledged before the call is seen, even
+    while somebody else's transaction is open below it, at the price of waiting until that has ended.
     Raises `TopicMissing`, `Unreachable`, and `ProtocolError` for a record that is not ours.
     """
     with Admin(settings, timeout=timeout) as admin:
@@ -52,7 +56,8 @@ def read_log(
             if found is None:
                 raise _not_there(settings, topic)
             partitions = range(found.partitions)
-        ranges = admin.offsets(TopicPartition(topic, number) for number in partitions)
+        isolation: Isolation = "read_uncommitted" if whole else "read_committed"
+        ranges = admin.offsets((TopicPartition(topic, number) for number in partitions), isolation)
     todo: dict[int, tuple[int, int]] = {}  # partition -> from, to
     for (_, number), span in ranges.items():
         wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0

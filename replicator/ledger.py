@@ -26,9 +26,11 @@ from replicator.errors import NoLedger
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Identity, PartitionKey
 from replicator.resume import Remembered
+from replicator.transactions.positions import KINDS, Known, known_in
 
 SCHEMA = 1
 BLOCK_RUNS = 256
+READ_S = 45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
 
 
 class Generation(NamedTuple):
@@ -111,6 +113,7 @@ class Ledger:
     """What the ledger says, by partition."""
 
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
+    positions: dict[PartitionKey, Known] = field(default_factory=dict)  # what is copied in transactions
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
         """What is known of a partition, and the number of the newest generation (0: none)."""
@@ -118,28 +121,53 @@ class Ledger:
 
     def map(self, flow: str, topic: str, partition: int) -> OffsetMap:
         """The offset map of a partition; `topic` is its name on the source or on the target. Raises NoLedger."""
-        for key, (remembered, _) in self.partitions.items():
+        for key, (offsets, _) in self.copies().items():
             if key.flow == flow and topic in (key.topic, key.target_topic) and key.partition == partition:
-                return remembered.map
+                return offsets
         raise NoLedger(flow, topic, partition)
+
+    def copies(self) -> dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]:
+        """Every partition's map and topic ids (source, target), however it is copied."""
+        by_sequence: dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]] = {
+            key: (known.map, (known.source_id, known.target_id)) for key, (known, _) in self.partitions.items()
+        }
+        return by_sequence | {
+            key: (known.map, (known.position.source_id, known.position.target_id))
+            for key, known in self.positions.items()
+        }
 
 
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
-    return Ledger(assembled(read_blocks(settings, flow, slots)))
+    newest = _newest(settings, flow, slots)
+    return Ledger(assembled(_blocks(newest)), positions=known_in(_in_transactions(newest)))
 
 
 def read_blocks(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
 ) -> list[Block]:
-    """The ledger's records as compaction would leave them."""
-    newest: dict[str, Block] = {}
+    """The blocks of runs as compaction would leave them."""
+    return _blocks(_newest(settings, flow, slots))
+
+
+def _blocks(newest: list[ControlRecord]) -> list[Block]:
+    return [Block.from_record(record) for record in newest if (record.value or {}).get("kind") not in KINDS]
+
+
+def _in_transactions(newest: list[ControlRecord]) -> list[ControlRecord]:
+    return [record for record in newest if (record.value or {}).get("kind") in KINDS]
+
+
+def _newest(settings: ConnectionSettings, flow: str | None, slots: Iterable[int] | None) -> list[ControlRecord]:
+    """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
+    transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
+    newest: dict[str, ControlRecord] = {}
     try:
-        for record in read_log(settings, LEDGER, slots):
+        for record in read_log(settings, LEDGER, slots, timeout=READ_S, whole=True):
             if record.value is None:
                 newest.pop(record.key, None)
             elif flow is None or record.value.get("flow") == flow:
-                newest[record.key] = Block.from_record(record)
+                newest[record.key] = record
     except TopicMissing:
         return []
     return list(newest.values())

@@ -70,8 +70,8 @@ def look(
     Raises Unreachable when a cluster does not answer at all; trouble with one partition stands in its place.
     """
     wanted = list(keys)
-    at_source = _led(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
-    at_target = _led(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
+    at_source = leaders(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
+    at_target = leaders(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
     found: dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError] = {}
     connections: dict[Address, Connection] = {}
     try:
@@ -138,9 +138,13 @@ def _tail(connection: Connection, there: Led, partition: int) -> Batch | Cluster
     return next((batch for batch in batches_in(answer.records) if batch.end == there.end), None)
 
 
-def _led(
+def leaders(
     settings: ConnectionSettings, partitions: list[tuple[str, int]], isolation: int
 ) -> dict[tuple[str, int], Led | ClusterError]:
+    """Who leads each (topic, partition), and its log's range; trouble with one stands in its place.
+
+    Raises Unreachable when the cluster does not answer at all.
+    """
     found: dict[tuple[str, int], Led | ClusterError] = {}
     leaders: dict[tuple[str, int], tuple[uuid.UUID, Address]] = {}
     with closing(connect(settings)) as connection:

@@ -40,8 +40,8 @@ def ledger_alignment(target: ConnectionSettings, flow: str) -> dict[tuple[str, i
     """The alignment that the flow's own ledger gives."""
     ledger = read_ledger(target, flow)
     return {
-        (key.topic, key.partition): Aligned(known.map, (known.source_id, known.target_id))
-        for key, (known, _) in ledger.partitions.items()
+        (key.topic, key.partition): Aligned(offsets, ids)
+        for key, (offsets, ids) in ledger.copies().items()
         if key.flow == flow
     }
 

@@ -1,0 +1,172 @@
+"""The threads that write: one for each slot of each flow that copies in transactions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from clusters.control import ControlWriter
+from clusters.errors import ClusterError, ProtocolError
+from clusters.flows import FlowRecord
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import Connection, connect
+from clusters.wire.inquiry import Inquiry
+from replicator.look import Address
+from replicator.states import LookAgain, Loud
+from replicator.transactions.answers import SessionLost
+from replicator.transactions.copy import Path, TransactionCopy
+from replicator.transactions.slot import Lane, SlotWriter
+
+log = logging.getLogger("watershed.transactions")
+
+ALIVE_S: Final = 0.25  # how long a sender sleeps unless it is woken
+
+
+class Register(Protocol):
+    """Notes that a producer id writes for a flow what came a certain way; returns when that is durable."""
+
+    def __call__(self, writer: ControlWriter, record: FlowRecord, producer_id: int, path: Path) -> None: ...
+
+
+class SlotSender(threading.Thread):
+    """Serves one slot. A *session* lasts from one `open` to the first thing that is not clear."""
+
+    def __init__(self, writer: SlotWriter) -> None:
+        super().__init__(name=f"transactions-{writer.flow}-{writer.slot}", daemon=True)
+        self._writer = writer
+        self._working = threading.Lock()  # the writer is used by one thread at a time
+        self._condition = threading.Condition()
+        self._woken = self._ending = False
+        self._session, self._opened = 0, False
+
+    def open(self) -> int:
+        """The number of the open session; begins one if there is none. What the ledger says of this slot from then on
+        is final until the session is lost. Raises SessionLost, ClusterError."""
+        with self._working:
+            if not self._opened:
+                self._writer.open()
+                self._session, self._opened = self._session + 1, True
+            return self._session
+
+    def add(self, copy: TransactionCopy, leader: Address, session: int) -> None:
+        """Write what this copy has got; its position was read in `session`."""
+        with self._working:
+            if self._opened and session == self._session:
+                self._writer.lanes = (*self._writer.lanes, Lane(copy, leader))
+            else:
+                copy.lost(LookAgain("the slot's session ended meanwhile"))
+        self.wake()
+
+    def remove(self, copy: TransactionCopy) -> None:
+        with self._working:
+            self._writer.lanes = tuple(lane for lane in self._writer.lanes if lane.copy is not copy)
+
+    def wake(self) -> None:
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def end(self) -> None:
+        self._ending = True
+        self.wake()
+
+    @property
+    def empty(self) -> bool:
+        return not self._writer.lanes
+
+    def run(self) -> None:
+        while not self._ending:
+            if not self._round():
+                with self._condition:
+                    if not self._woken:
+                        self._condition.wait(ALIVE_S)
+                    self._woken = False
+        with self._working:
+            self._opened = False
+            self._writer.lose(LookAgain("handed over"))
+
+    def _round(self) -> bool:
+        with self._working:
+            try:
+                return self._opened and self._writer.step()
+            except SessionLost as lost:
+                self._lost(lost.trouble)
+            except ClusterError as error:
+                self._lost(LookAgain(str(error)))
+            except Exception as error:
+                log.exception("sender failed", extra={"sender": self.name})
+                self._lost(LookAgain(str(ProtocolError(f"{type(error).__name__}: {error}"))))
+            return False
+
+    def _lost(self, trouble: Loud | LookAgain) -> None:
+        reason = trouble.reason if isinstance(trouble, LookAgain) else trouble.error
+        log.warning("session lost", extra={"sender": self.name, "reason": reason})
+        self._opened = False
+        self._writer.lose(trouble)
+
+
+@dataclass(slots=True)
+class Senders:
+    """The senders of a worker. `register` and `paths`: see `SlotWriter`; `paths` reads the ledger of a flow's slot."""
+
+    target: ConnectionSettings
+    control: ControlWriter
+    register: Register
+    paths: Callable[[ConnectionSettings, str, int], set[Path]]
+    _senders: dict[tuple[str, int], SlotSender] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, record: FlowRecord, slot: int) -> SlotSender:
+        """The sender of a slot, started when it is asked for the first time."""
+        with self._lock:
+            sender = self._senders.get((record.flow.id, slot))
+            if sender is None or not sender.is_alive():
+                sender = self._senders[record.flow.id, slot] = SlotSender(self._slot_writer(record, slot))
+                sender.start()
+            return sender
+
+    def give_up(self, slots: set[int]) -> None:
+        """These slots belong to others now."""
+        with self._lock:
+            for key in [key for key in self._senders if key[1] in slots]:
+                self._senders.pop(key).end()
+
+    def end(self) -> None:
+        with self._lock:
+            for sender in self._senders.values():
+                sender.end()
+            self._senders.clear()
+
+    def _slot_writer(self, record: FlowRecord, slot: int) -> SlotWriter:
+        flow = record.flow
+        return SlotWriter(
+            flow.id,
+            slot,
+            home_of(record),
+            lambda address: connect(self.target, address),
+            lambda: transaction_version(self.target),
+            lambda producer_id, path: self.register(self.control, record, producer_id, path),
+            lambda: self.paths(self.target, flow.id, slot) if flow.paths else set(),
+        )
+
+
+def home_of(record: FlowRecord) -> Path:
+    """The way of records that were born on the flow's source."""
+    return (record.source_cluster_id or record.flow.source,)
+
+
+def transaction_version(target: ConnectionSettings) -> int:
+    """The cluster's finalized transaction.version; 0 where the feature is unknown (before Kafka 4). Raises ClusterError."""
+    with Inquiry(target, _some_broker(target)) as inquiry:
+        return int(inquiry.finalized.get("transaction.version", 0))
+
+
+def _some_broker(target: ConnectionSettings) -> tuple[str, int]:
+    connection: Connection = connect(target)
+    with suppress(OSError):
+        connection.close()
+    return connection.address

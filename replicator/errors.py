@@ -3,7 +3,7 @@
     ReplicatorError
     ├── NotCopied          a source offset beyond what has been copied so far
     ├── NoLedger           the target cluster holds no ledger entry for what was asked
-    └── BadBatch           bytes that are not a record batch we may pass on
+    └── BadBatch           bytes that are not a record batch, or one that cannot be copied
 
 Loud states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
 """
@@ -45,8 +45,12 @@ class NoLedger(ReplicatorError):
 
 
 class BadBatch(ReplicatorError):
-    """A record batch that cannot be passed on as it is; `reason` says why."""
+    """A record batch that cannot be copied; `reason` says why.
 
-    def __init__(self, reason: str, base_offset: int) -> None:
-        self.reason, self.base_offset = reason, base_offset
+    state: the loud state that it leads to. passing: the bytes may have been damaged on their way here only, so that
+    fetching them again may help.
+    """
+
+    def __init__(self, reason: str, base_offset: int, state: str = "rejected", *, passing: bool = False) -> None:
+        self.reason, self.base_offset, self.state, self.passing = reason, base_offset, state, passing
         super().__init__(f"batch at source offset {base_offset}: {reason}")

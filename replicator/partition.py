@@ -16,16 +16,17 @@ from typing import Final, NamedTuple
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch, Sifted
+from replicator.errors import BadBatch
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
-from replicator.states import LookAgain, Loud
+from replicator.states import LookAgain, Loud, Span
 
-_REJECTED = frozenset(
-    {codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD}
-)
+_REJECTED = frozenset({codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.
 _SUSPICIOUS = {
     codes.CORRUPT_MESSAGE: "rejected",
+    codes.MESSAGE_TOO_LARGE: "rejected",  # the target's limit was lowered: the next route has the new one
+    codes.RECORD_LIST_TOO_LARGE: "rejected",
     codes.OUT_OF_ORDER_SEQUENCE_NUMBER: "duplicated",
     codes.DUPLICATE_SEQUENCE_NUMBER: "duplicated",
 }
@@ -67,6 +68,7 @@ class Outgoing(NamedTuple):
     max_timestamp: int
     size: int
     pieces: tuple[bytes | memoryview, ...]
+    batch: Batch  # as it was accepted: its records' source offsets
 
 
 @dataclass(slots=True)
@@ -94,12 +96,14 @@ class PartitionCopy:
     copied_bytes: int = 0
     copied_timestamp: int = -1
     trouble: Loud | LookAgain | None = None
-    refused: Loud | None = None  # a batch that cannot be copied; everything before it still is
+    refused: Loud | LookAgain | None = None  # a batch that cannot be copied; everything before it still is
+    quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
+    refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
     expiration_ms: int | None = None  # the target's producer.id.expiration.ms
     lock: Lock = field(default_factory=Lock, repr=False)
     _prepared: int = -1  # target offset behind the last batch in ready
     _expected: int = -1  # source offset that would extend the current run
-    _blocked_from: list[int] = field(default_factory=list)  # run starts that the ledger has not confirmed
+    _blocked_from: deque[int] = field(default_factory=deque)  # run starts that the ledger has not confirmed, in order
 
     def __post_init__(self) -> None:
         self._prepared = self.acked
@@ -113,8 +117,12 @@ class PartitionCopy:
         runs: list[Run] = []
         with self.lock:
             for batch in sifted.batches:
-                if batch.base != self._expected:
-                    runs.append(Run(self._prepared, batch.base))
+                target = self._prepared
+                for first, records in batch.spans or ((batch.base, batch.records),):
+                    if first != self._expected:
+                        runs.append(Run(target, first))
+                    target += records
+                    self._expected = first + records
                 self._prepare(batch)
             if sifted.position != self._expected:
                 runs.append(Run(self._prepared, sifted.position))
@@ -123,7 +131,7 @@ class PartitionCopy:
             if sifted.leader_epoch >= 0:
                 self.leader_epoch = sifted.leader_epoch
             if sifted.refused is not None and self.refused is None:
-                self.refused = Loud("unsupported", str(sifted.refused))
+                self.refused = _refused(sifted.refused)
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
@@ -143,7 +151,10 @@ class PartitionCopy:
         """The ledger holds these runs now."""
         with self.lock:
             for run in runs:
-                self._blocked_from.remove(run.target)
+                if self._blocked_from[0] == run.target:  # as good as always: the ledger confirms in order
+                    self._blocked_from.popleft()
+                else:
+                    self._blocked_from.remove(run.target)
 
     def next_outgoing(self, now: int | None = None) -> Outgoing | None:
         """The batch to send at `now` (ms), moved to `in_flight`; None while there is none or it must wait."""
@@ -154,7 +165,7 @@ class PartitionCopy:
             )
             if self.trouble is not None or not self.ready or len(self.in_flight) >= depth:
                 return None
-            if self._blocked_from and self.ready[0].first >= min(self._blocked_from):
+            if self._blocked_from and self.ready[0].first + self.ready[0].records > self._blocked_from[0]:
                 return None
             outgoing = self.ready.popleft()
             self.in_flight.append(outgoing)
@@ -173,7 +184,7 @@ class PartitionCopy:
                 self.depth = self._depth(sent.max_timestamp, now)
                 self._when_empty()
                 return
-            found = _judged(sent, answer)
+            found = self._judged(sent, answer)
             if self.trouble is None or (isinstance(found, Loud) and isinstance(self.trouble, LookAgain)):
                 self.trouble = found
 
@@ -217,26 +228,60 @@ class PartitionCopy:
                 max_timestamp=batch.max_timestamp,
                 size=size,
                 pieces=(header, batch.data[HEADER_SIZE:]),
+                batch=batch,
             )
         )
         self.buffered += size
         self._prepared += batch.records
-        self._expected = batch.end
 
+    def _judged(self, sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
+        """What an answer other than the expected one means (research page on sequence numbers, §6 points 3 and 4)."""
+        extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
+        name = codes.name_of(answer.error)
+        if answer.error == codes.NONE:
+            return Loud(
+                "duplicated",
+                f"{sent.records} records meant for {extent} were stored at offset {answer.base_offset} instead",
+            )
+        if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
+            return Loud("target_gone", f"the target answers {name} to {extent}")
+        if answer.error in _REJECTED:
+            return self._rejected(sent, answer)
+        if answer.error in _DENIED:
+            return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
+        if answer.error in _SUSPICIOUS:
+            extent = f"{self._source_of(sent)}, meant for {extent}"
+        return LookAgain(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))
 
-def _judged(sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
-    """What an answer other than the expected one means (research page on sequence numbers, §6 points 3 and 4)."""
-    extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
-    name = codes.name_of(answer.error)
-    if answer.error == codes.NONE:
-        return Loud(
-            "duplicated",
-            f"{sent.records} records meant for {extent} were stored at offset {answer.base_offset} instead",
+    def _rejected(self, sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
+        """The target does not take some of the records; it says which (KIP-467), or refuses the batch as a whole."""
+        name = codes.name_of(answer.error)
+        whole = answer.message or "no reason given"
+        refused = {
+            sent.batch.source_offset(index): f"{name}: {reason or whole}"
+            for index, reason in answer.record_errors
+            if 0 <= index < sent.records
+        }
+        if not refused:
+            told = f"the target answers {name} to {self._source_of(sent)}: {whole}"
+            return Loud("rejected", told, source=Span(sent.batch.base, sent.source_end))
+        self.refused_records |= refused
+        first = min(refused)
+        told = f"source topic {self.key.topic}, partition {self.key.partition}, offset {first}"
+        if len(refused) > 1:
+            told += f" and {len(refused) - 1} more up to offset {max(refused)}"
+        told = f"the target does not take {told}: {refused[first]}"
+        return (
+            LookAgain(told, "rejected")
+            if self.quarantine
+            else Loud("rejected", told, source=Span(first, max(refused) + 1))
         )
-    if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
-        return Loud("target_gone", f"the target answers {name} to {extent}")
-    if answer.error in _REJECTED:
-        return Loud("rejected", f"the target answers {name} to {extent}: {answer.message or 'no reason given'}")
-    if answer.error in _DENIED:
-        return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
-    return LookAgain(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))
+
+    def _source_of(self, sent: Outgoing) -> str:
+        where = f"source topic {self.key.topic}, partition {self.key.partition}"
+        return f"{where}, offsets {sent.batch.base} to {sent.source_end - 1}"
+
+
+def _refused(batch: BadBatch) -> Loud | LookAgain:
+    """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
+    return LookAgain(str(batch), batch.state) if batch.passing else Loud(batch.state, str(batch))

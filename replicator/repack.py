@@ -1,8 +1,29 @@
-"""Repacking: building v2 batches from the records of batches that cannot be passed on as they are."""
+"""Repacking: building v2 batches from the records of batches that cannot be passed on as they are.
+
+A batch is repacked where the target would refuse it or keep something else than the source has: offsets in it are
+missing (compaction), the copy begins inside it, it is larger than the target's limit, its format is old, or the source
+broker set its timestamps. And where passing it on would cost more: of many tiny batches one is made, because a
+partition gets one batch a Produce request. Batches of at least SMALL bytes are never touched for that reason.
+
+Every batch is checked against its CRC before its records leave it (decision 0017).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.batch import LOG_APPEND_TIME, UNKNOWN, Batch
+from replicator.codecs import NAMES, NONE
+from replicator.errors import BadBatch
+from replicator.header import HEADER_SIZE
+from replicator.legacy import messages_of
+from replicator.limits import Limits
+from replicator.records import OVERHEAD, Record, built, fields, records_of
+
+SMALL: Final = 8 << 10  # bytes of a batch that is worth merging; above it a Produce request costs less than the walk
+MERGED: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +39,154 @@ class Rejected:
     value: bytes | None
     headers: tuple[tuple[bytes, bytes | None], ...]
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
+    left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
+    small: bytes of a batch below which it is merged with its neighbours.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    isolate: bool = False
+    small: int = SMALL
+
+
+@dataclass(slots=True)
+class Repacking:
+    """Batches in, batches out, in order. `position`: what lies below it is settled already.
+
+    `ready` holds what can be sent, `rejected` the records that were left out. Records wait in here until their batch
+    is full or `flush` is called. When `take` raises BadBatch, nothing of that batch has been taken.
+    """
+
+    terms: Terms
+    ready: list[Batch] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    _alone: Batch | None = None  # the batch that the waiting records are, as long as there is only this one
+    _waiting: list[Record] = field(default_factory=list)
+    _bytes: int = 0
+    _codec: int = NONE
+    _end: int = -1
+    _epoch: int = -1
+
+    def take(self, batch: Batch, position: int) -> None:
+        """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
+        small = len(batch.data) < self.terms.small
+        if not small or batch.codec != self._waits_with:
+            self.flush()
+        if self._passes(batch, position):
+            if not small:
+                self.ready.append(batch)
+                return
+            if self._alone is None and not self._waiting:
+                self._alone = batch
+                return
+        records = self._allowed(batch, _records(batch, position))
+        if self._alone is not None:
+            first, self._alone = self._alone, None
+            try:
+                opened = records_of(first)
+            except BadBatch:  # not ours to judge: the target refuses it
+                self.ready.append(first)
+            else:
+                self._add(first, opened)
+        self._add(batch, records)
+        if not small:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make a batch, or several, of what waits."""
+        if self._alone is not None:
+            self.ready.append(self._alone)
+            self._alone = None
+        if self._waiting:
+            self.ready.extend(cut(self._waiting, self._codec, self._end, self.terms.limits, self._epoch))
+            self._waiting, self._bytes = [], 0
+
+    @property
+    def _waits_with(self) -> int:
+        """The codec of what waits."""
+        return self._codec if self._alone is None else self._alone.codec
+
+    def _passes(self, batch: Batch, position: int) -> bool:
+        return (
+            batch.records == batch.end - batch.base
+            and batch.base >= position
+            and not batch.attributes & LOG_APPEND_TIME
+            and len(batch.data) <= self.terms.limits.max_batch
+            and not (self.terms.refused and any(batch.base <= offset < batch.end for offset in self.terms.refused))
+        )
+
+    def _add(self, batch: Batch, records: list[Record]) -> None:
+        size = sum([len(record.rest) for record in records]) + 8 * len(records)
+        if self._bytes + size > MERGED:
+            self.flush()
+        self._waiting += records
+        self._bytes += size
+        self._codec, self._end, self._epoch = batch.codec, batch.end, batch.leader_epoch
+
+    def _allowed(self, batch: Batch, records: list[Record]) -> list[Record]:
+        """Without the records that the target does not take."""
+        most, refused = self.terms.limits.max_batch, self.terms.refused
+        suspects = [
+            record
+            for record in records
+            if record.offset in refused or HEADER_SIZE + OVERHEAD + len(record.rest) > most
+        ]  # fmt: skip
+        out: dict[int, str] = {}
+        for record in suspects:
+            if record.offset in refused:
+                out[record.offset] = refused[record.offset]
+                continue
+            smallest = min(len(built([record], codec, record.offset + 1).data) for codec in {batch.codec, NONE})
+            if smallest > most:
+                reason = f"takes {smallest} bytes by itself, and the target takes {most}"
+                if not self.terms.isolate:
+                    raise BadBatch(f"the record at source offset {record.offset} {reason}", batch.base)
+                out[record.offset] = reason
+        self.rejected += [_rejected(record, out[record.offset]) for record in records if record.offset in out]
+        return [record for record in records if record.offset not in out] if out else records
+
+
+def cut(records: Sequence[Record], codec: int, end: int, limits: Limits, leader_epoch: int = -1) -> Iterator[Batch]:
+    """Batches of `records`, none above the limit; each record must fit alone (see Repacking).
+
+    Halves what is too large: with a codec nobody knows beforehand how many records fit.
+    """
+    batch = built(records, codec, end, leader_epoch)
+    if len(batch.data) <= limits.max_batch:
+        yield batch
+    elif len(records) == 1:  # random bytes: larger by a codec than without it
+        yield built(records, NONE, end, leader_epoch)
+    else:
+        parts = max(2, -(-len(batch.data) // limits.max_batch))
+        step = -(-len(records) // parts)
+        for at in range(0, len(records), step):
+            behind = at + step
+            last = behind >= len(records)
+            yield from cut(
+                records[at:behind], codec, end if last else records[behind - 1].offset + 1, limits, leader_epoch
+            )
+
+
+def _records(batch: Batch, position: int) -> list[Record]:
+    """Its records from `position` on."""
+    if batch.records == UNKNOWN:
+        opened: Callable[[Batch], list[Record]] = messages_of
+    elif batch.codec >= len(NAMES):
+        raise BadBatch(f"is packed by codec {batch.codec}, which this version does not know", batch.base, "unsupported")
+    else:
+        opened = records_of
+    records = opened(batch)
+    return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
+
+
+def _rejected(record: Record, reason: str) -> Rejected:
+    try:
+        key, value, headers = fields(record.rest)
+    except (IndexError, ValueError):
+        raise BadBatch("holds a record that cannot be read", record.offset) from None
+    return Rejected(record.offset, record.timestamp, key, value, headers, reason)

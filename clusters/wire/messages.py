@@ -79,12 +79,15 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
+    """record_errors: (index in the batch, reason) of the records that made the leader refuse it (KIP-467)."""
+
     topic_id: uuid.UUID
     partition: int
     error: int
     base_offset: int
     log_start: int
     message: str = ""
+    record_errors: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,9 @@ def produced(answer: ProduceResponse) -> list[ProducedPartition]:
             base_offset=int(part.base_offset),
             log_start=int(part.log_start_offset),
             message=part.error_message or "",
+            record_errors=tuple(
+                (int(each.batch_index), each.batch_index_error_message or "") for each in part.record_errors
+            ),
         )
         for topic in answer.responses
         for part in topic.partition_responses

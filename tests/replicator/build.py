@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from clusters.batches import ABORT, COMMIT, Record, build_batch, marker_batch, stored
+from clusters.batches import ABORT, COMMIT, Record, build_batch, checksum, marker_batch, stored
 from replicator.batches import Batch, batches_in
 
 NOW = 1_790_000_000_000
@@ -71,8 +71,18 @@ def with_attributes(batch: bytes, bits: int) -> bytes:
     return bytes(changed)
 
 
+def with_crc(batch: bytes) -> bytes:
+    """With the CRC that belongs to the bytes as they are now."""
+    return batch[:17] + struct.pack(">I", checksum(batch)) + batch[21:]
+
+
+def damaged(batch: bytes) -> bytes:
+    """A bit of the payload is another one; the CRC does not match any more."""
+    return batch[:-1] + bytes([batch[-1] ^ 1])
+
+
 def old_format(base: int, magic: int, size: int = 100) -> bytes:
-    """A message set entry of format v0 or v1."""
+    """A message set entry of format v0 or v1 that holds nothing sensible."""
     return struct.pack(">qiIb", base, size - 12, 0, magic) + bytes(size - 17)
 
 

@@ -12,17 +12,22 @@ from clusters.fake import FakeCluster
 from clusters.wire.messages import FetchPartition
 from replicator.batches import batches_in, sift
 from replicator.errors import BadBatch
+from replicator.repack import Terms
 from tests.replicator.build import (
     abort,
     answer,
     batch_of,
     commit,
+    damaged,
     data,
     emptied,
     old_format,
     transactional,
     with_attributes,
+    with_crc,
 )
+
+ONE_BY_ONE = Terms(small=0)  # batches stay as they are
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_sift(case: Case) -> None:
-    sifted = sift(answer(*case.batches), case.at, case.aborted)
+    sifted = sift(answer(*case.batches), case.at, case.aborted, terms=ONE_BY_ONE)
     assert tuple((batch.base, batch.end) for batch in sifted.batches) == case.copied
     assert (sifted.position, sifted.refused) == (case.position, None)
 
@@ -142,18 +147,24 @@ class Refused:
     position: int
     copied: int = 0
     at: int = 0
+    state: str = "rejected"
 
 
 REFUSED = [
-    Refused("the position lies inside a batch", (data(0, 5), data(5)), "begins before offset 2", 2, at=2),
-    Refused("holes", (data(0, 2), data(2, offsets=(0, 2, 3))), "holes", 2, copied=1),
-    Refused("a hole at the front", (data(0, offsets=(1, 2)),), "holes", 0),
-    Refused("a hole at the end", (data(0, offsets=(0, 1), span=4),), "holes", 0),
-    Refused("append time", (data(0), with_attributes(data(1), 0x08)), "LogAppendTime", 1, copied=1),
-    Refused("format v1", (data(0), old_format(1, 1)), "old message format v1", 1, copied=1),
-    Refused("format v0", (old_format(0, 0),), "old message format v0", 0),
-    Refused("format v1, a short message", (old_format(0, 1, 40),), "old message format v1", 0),
-    Refused("behind a gap", (commit(0, 7), data(1, offsets=(0, 2))), "holes", 1),
+    Refused("damaged, and to be opened", (data(0), damaged(data(1, offsets=(0, 2)))), "is damaged", 1, copied=1),
+    Refused("damaged, first batch trimmed", (damaged(data(0, 5)), data(5)), "is damaged", 2, at=2),
+    Refused("format v1, damaged", (data(0), old_format(1, 1)), "is damaged", 1, copied=1),
+    Refused("format v0, a short message", (old_format(0, 0, 18),), "is damaged", 0),
+    Refused("format v3", (data(0), old_format(1, 3)), "message format v3", 1, copied=1, state="unsupported"),
+    Refused("a length that cannot be", (data(0), data(1)[:8] + bytes(4) + data(1)[12:]), "own header", 1, copied=1),
+    Refused("behind a gap", (commit(0, 7), damaged(data(1, offsets=(0, 2)))), "is damaged", 1),
+    Refused(
+        "an unknown codec",
+        (with_crc(with_attributes(data(0, offsets=(0, 2)), 0x07)),),
+        "codec 7",
+        0,
+        state="unsupported",
+    ),
 ]
 
 
@@ -162,6 +173,8 @@ def test_refused(case: Refused) -> None:
     sifted = sift(answer(*case.batches), case.at)
     assert sifted.refused is not None
     assert case.reason in str(sifted.refused)
+    assert f"source offset {case.batches[-1 if case.at == 0 else 0][7]}" in str(sifted.refused)
+    assert sifted.refused.state == case.state
     assert (len(sifted.batches), sifted.position) == (case.copied, case.position)
 
 
@@ -176,7 +189,7 @@ def test_refused(case: Refused) -> None:
     ids=["emptied", "aborted", "aborted with append time", "aborted with holes"],
 )
 def test_what_is_not_copied_anyway_is_not_refused(gone: bytes) -> None:
-    sifted = sift(answer(data(0), gone, data(4)), 0, ((7, 1),))
+    sifted = sift(answer(data(0), gone, data(4)), 0, ((7, 1),), terms=ONE_BY_ONE)
     assert [batch.base for batch in sifted.batches] == [0, 4]
     assert (sifted.position, sifted.refused) == (5, None)
 
@@ -184,7 +197,9 @@ def test_what_is_not_copied_anyway_is_not_refused(gone: bytes) -> None:
 def test_left_out_batches_are_gaps() -> None:
     """Also those that could not be passed on."""
     ours, holes = data(1, 2, producer_id=44), data(3, offsets=(0, 2), producer_id=44)
-    sifted = sift(answer(data(0), ours, holes, data(6)), 0, leave_out=lambda batch: batch.producer_id == 44)
+    sifted = sift(
+        answer(data(0), ours, holes, data(6)), 0, leave_out=lambda batch: batch.producer_id == 44, terms=ONE_BY_ONE
+    )
     assert [batch.base for batch in sifted.batches] == [0, 6]
     assert (sifted.position, sifted.refused) == (7, None)
 
@@ -197,7 +212,7 @@ def test_nobody_asks_about_control_batches() -> None:
 
 def test_leader_epoch_is_that_of_the_last_batch_passed() -> None:
     assert sift(answer(data(0, epoch=3), data(1, epoch=4)), 0).leader_epoch == 4
-    assert sift(answer(data(0, epoch=3), data(1, offsets=(0, 2), epoch=4)), 0).leader_epoch == 3
+    assert sift(answer(data(0, epoch=3), damaged(data(1, offsets=(0, 2), epoch=4))), 0).leader_epoch == 3
     assert sift(answer(data(0, epoch=3)), 1).leader_epoch == -1
     assert sift(answer(), 0).leader_epoch == -1
 
@@ -211,9 +226,9 @@ def test_header_fields() -> None:
     assert bytes(batch.data) == stored
 
 
-def test_old_formats_are_an_error_of_their_own() -> None:
+def test_a_format_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(BadBatch, match="offset 5"):
-        list(batches_in(memoryview(old_format(5, 1))))
+        list(batches_in(memoryview(old_format(5, 4))))
 
 
 @given(st.data())
@@ -241,6 +256,11 @@ def test_any_log_in_any_pieces_is_what_a_consumer_reads(draw: st.DataObject) -> 
         (got,) = wire.fetch((FetchPartition(topic.topic_id, 0, position, max_bytes=size),), max_wait_ms=0)
         sifted = sift(got.records, position, got.aborted)
         assert sifted.position > position
-        copied += [offset for batch in sifted.batches for offset in range(batch.base, batch.end)]
+        copied += [
+            offset
+            for batch in sifted.batches
+            for first, records in batch.spans or ((batch.base, batch.records),)
+            for offset in range(first, first + records)
+        ]
         position = sifted.position
     assert copied == [record.offset for record in source.records("t", 0)]

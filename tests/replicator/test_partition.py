@@ -10,12 +10,15 @@ from clusters.batches import header
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Sifted, sift
+from replicator.limits import Limits
 from replicator.offsetmap import Run
 from replicator.partition import Identity, Outgoing, PartitionCopy, PartitionKey
+from replicator.repack import Terms
 from replicator.states import LookAgain, Loud
-from tests.replicator.build import abort, answer, commit, data, transactional
+from tests.replicator.build import abort, answer, commit, damaged, data, transactional
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
+ONE_BY_ONE = Terms(small=0)  # batches stay as they are
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
@@ -24,7 +27,7 @@ def copying(position: int = 0, acked: int = 0, depth: int = 5, base: int = 0, co
 
 
 def taken(copy: PartitionCopy, *batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[Run]:
-    return copy.accept(sift(answer(*batches), copy.position, aborted))
+    return copy.accept(sift(answer(*batches), copy.position, aborted, terms=ONE_BY_ONE))
 
 
 def sent(copy: PartitionCopy) -> list[Outgoing]:
@@ -156,10 +159,10 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
 JUDGED = {
     codes.UNKNOWN_TOPIC_ID: "target_gone",
     codes.INCONSISTENT_TOPIC_ID: "target_gone",
-    codes.MESSAGE_TOO_LARGE: "rejected",
+    codes.MESSAGE_TOO_LARGE: None,  # the limit may have been lowered; the next route has the new one
     codes.INVALID_TIMESTAMP: "rejected",
     codes.INVALID_RECORD: "rejected",
-    18: "rejected",  # RECORD_LIST_TOO_LARGE: above segment.bytes; looking again would go on for ever
+    codes.RECORD_LIST_TOO_LARGE: None,
     codes.TOPIC_AUTHORIZATION_FAILED: "unauthorised",
     codes.CLUSTER_AUTHORIZATION_FAILED: "unauthorised",
     **dict.fromkeys(codes.LOOK_AGAIN, None),
@@ -238,24 +241,104 @@ def test_connection_lost() -> None:
     assert sent(copy) == []
 
 
-def test_refused_batch_is_loud_but_what_stands_before_it_is_known() -> None:
+def test_a_batch_that_cannot_be_copied_stops_the_partition_once_what_stands_before_it_is_known() -> None:
     copy = copying()
-    runs = taken(copy, data(0, 2), data(2, offsets=(0, 2)))
+    runs = taken(copy, data(0, 2), damaged(data(2, offsets=(0, 2))), data(5))
     assert runs == []
     assert copy.trouble is None, "what stands before it must be sent first"
     (before,) = sent(copy)
     assert before.first == 0
     answered(copy, 0)
-    assert isinstance(copy.trouble, Loud)
-    assert copy.trouble.state == "unsupported"
-    assert "offset 2" in copy.trouble.error
+    assert isinstance(copy.trouble, LookAgain), "it may have been damaged on its way here only"
+    assert copy.trouble.in_the_end == "rejected"
+    assert "source offset 2" in copy.trouble.reason
     assert copy.position == 2
 
 
-def test_what_stands_before_a_refused_batch_is_still_copied() -> None:
+def test_too_large_for_the_target_is_loud_at_once() -> None:
     copy = copying()
-    taken(copy, data(0, 2), data(2, offsets=(0, 2)))
+    terms = Terms(Limits(300), small=0)
+    copy.accept(sift(answer(data(0), data(1, 3, size=400)), 0, terms=terms))
     assert [one.first for one in sent(copy)] == [0]
+    answered(copy, 0)
+    assert isinstance(copy.trouble, Loud)
+    assert copy.trouble.state == "rejected"
+    assert "source offset 1 takes" in copy.trouble.error
+
+
+def test_spans_become_runs_that_are_announced_before_the_batch_that_holds_them_is_sent() -> None:
+    copy = copying()
+    runs = taken(copy, data(0, 2), data(2, offsets=(0, 1, 3), span=6), data(8, 2))
+    assert runs == [Run(4, 5), Run(5, 8)]
+    assert [one.first for one in sent(copy)] == [0]
+    copy.durable(runs[:1])
+    assert [(one.first, one.records, one.source_end) for one in sent(copy)] == [(2, 3, 8)]
+    copy.durable(runs[1:])
+    assert [one.first for one in sent(copy)] == [5]
+
+
+def test_a_hole_at_the_end_of_an_answer_moves_the_position() -> None:
+    copy = copying()
+    runs = taken(copy, data(0, offsets=(0, 1), span=4))
+    assert (runs, copy.position) == ([Run(2, 4)], 4)
+    sent(copy)
+    answered(copy, 0)
+    assert copy.copied_through == 4
+
+
+def test_merged_batches_are_one_on_the_way() -> None:
+    copy = copying(position=10, acked=4, base=4)
+    runs = copy.accept(sift(answer(data(10), data(11), commit(12, 1), data(13, 2)), 10))
+    assert runs == [Run(6, 13)]
+    copy.durable(runs)
+    (only,) = sent(copy)
+    head = header(b"".join(only.pieces))
+    assert (only.first, only.records, only.source_end, head.count, head.base_sequence) == (4, 4, 15, 4, 0)
+
+
+def refused(copy: PartitionCopy, code: int, *errors: tuple[int, str], message: str = "whole") -> Loud | LookAgain:
+    """What becomes of a merged batch of the source offsets 10, 11, 13, 14 with these record errors."""
+    copy.durable(copy.accept(sift(answer(data(10, 2), data(13, 2)), 10)))
+    sent(copy)
+    copy.answered(ProducedPartition(TARGET, 0, code, -1, 0, message, errors))
+    assert copy.trouble is not None
+    return copy.trouble
+
+
+def test_records_that_the_target_does_not_take_are_named_by_their_source_offsets() -> None:
+    copy = copying(position=10)
+    found = refused(copy, codes.INVALID_RECORD, (1, "needs a key"), (2, "needs a key too"))
+    assert isinstance(found, Loud)
+    assert found.state == "rejected"
+    assert "source topic orders, partition 0, offset 11 and 1 more up to offset 13" in found.error
+    assert "needs a key" in found.error
+    assert copy.refused_records == {11: "INVALID_RECORD: needs a key", 13: "INVALID_RECORD: needs a key too"}
+
+
+def test_with_quarantine_they_are_left_out_at_the_next_attempt() -> None:
+    copy = copying(position=10)
+    copy.quarantine = True
+    found = refused(copy, codes.INVALID_TIMESTAMP, (3, ""))
+    assert isinstance(found, LookAgain)
+    assert found.in_the_end == "rejected"
+    assert copy.refused_records == {14: "INVALID_TIMESTAMP: whole"}
+
+
+@pytest.mark.parametrize("errors", [(), ((99, "no such record"),)])
+def test_a_batch_refused_as_a_whole_is_named_by_its_range(errors: tuple[tuple[int, str], ...]) -> None:
+    copy = copying(position=10)
+    copy.quarantine = True
+    found = refused(copy, codes.INVALID_RECORD, *errors)
+    assert isinstance(found, Loud)
+    assert "offsets 10 to 14: whole" in found.error
+    assert copy.refused_records == {}
+
+
+def test_too_large_at_run_time_is_looked_at_again_and_named() -> None:
+    found = refused(copying(position=10), codes.MESSAGE_TOO_LARGE)
+    assert isinstance(found, LookAgain)
+    assert found.in_the_end == "rejected"
+    assert "offsets 10 to 14" in found.reason
 
 
 def test_position_given_by_sifted_counts() -> None:

@@ -1,0 +1,192 @@
+"""Records as byte slices: taken out of batches, and laid into new ones. Keys and values are never looked into.
+
+Layout of a v2 record: length, attributes (one byte, unused), timestamp delta, offset delta, key, value, headers;
+numbers are zigzag varints. All that a repack changes stands in front, so the rest travels as one slice.
+Source: org.apache.kafka.common.record.DefaultRecord and DefaultRecordBatch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from replicator.batch import CURRENT, LOG_APPEND_TIME, Batch
+from replicator.codecs import Undecodable, compress, decompress
+from replicator.errors import BadBatch
+from replicator.header import CRC_FROM, HEADER_SIZE
+
+_CRC = struct.Struct(">I")
+_FRONT = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
+_BACK = struct.Struct(">hiqqqhii")  # attributes … record count
+_FIRST_TIME = struct.Struct(">q")
+_CRC_AT, _FIRST_TIME_AT = 17, 27
+OVERHEAD: Final = 24  # at most, of one record in front of `rest`: length 5, attributes 1, timestamp 10, offset 5
+
+
+class Record(NamedTuple):
+    """offset and timestamp (ms) as a consumer sees them; rest: key, value and headers as they are encoded."""
+
+    offset: int
+    timestamp: int
+    rest: bytes
+
+
+class Fields(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+
+
+def records_of(batch: Batch) -> list[Record]:
+    """The records of a v2 batch, which was checked against its CRC first: a damaged one must not get a new CRC.
+
+    Raises BadBatch with the batch's source offset.
+    """
+    data = batch.data
+    (crc,) = _CRC.unpack_from(data, _CRC_AT)
+    if crc != crc32c(data[CRC_FROM:]):
+        raise BadBatch("is damaged, its CRC does not match", batch.base, passing=True)
+    (first_time,) = _FIRST_TIME.unpack_from(data, _FIRST_TIME_AT)
+    try:
+        body = decompress(batch.codec, data[HEADER_SIZE:])
+        found = walk(body, batch.records, batch.base, first_time)
+    except (Undecodable, IndexError) as error:
+        reason = str(error) if isinstance(error, Undecodable) else "holds records that are cut off"
+        raise BadBatch(reason, batch.base) from None
+    if found and found[-1].offset >= batch.end:
+        raise BadBatch(f"holds offset {found[-1].offset}, behind its own end {batch.end}", batch.base)
+    if batch.attributes & LOG_APPEND_TIME:
+        found = [Record(offset, batch.max_timestamp, rest) for offset, _, rest in found]
+    return found
+
+
+def walk(body: bytes, count: int, base: int, first_time: int) -> list[Record]:
+    """`count` records that fill `body`. Raises Undecodable or IndexError when they do not."""
+    found: list[Record] = []
+    add, make = found.append, Record._make
+    at, before, end = 0, base - 1, len(body)
+    for _ in range(count):
+        size = body[at]
+        if size < 0x80:
+            at += 1
+            size = (size >> 1) ^ -(size & 1)
+        else:
+            size, at = varint(body, at)
+        stop = at + size
+        at += 1  # attributes
+        time = body[at]
+        if time < 0x80:
+            at += 1
+            time = (time >> 1) ^ -(time & 1)
+        else:
+            time, at = varint(body, at)
+        delta = body[at]
+        if delta < 0x80:
+            at += 1
+            delta = (delta >> 1) ^ -(delta & 1)
+        else:
+            delta, at = varint(body, at)
+        offset = base + delta
+        if at > stop or stop > end or offset <= before:
+            raise Undecodable("holds records that contradict its header")
+        add(make((offset, first_time + time, body[at:stop])))
+        at, before = stop, offset
+    if at != end:
+        raise Undecodable(f"holds {end - at} bytes behind its last record")
+    return found
+
+
+def built(records: Sequence[Record], codec: int, end: int, leader_epoch: int = -1) -> Batch:
+    """A batch of these records (at least one) without a producer, offset deltas 0, 1, 2, …; its spans say where the
+    records stood. `end` is the source offset behind everything that it covers."""
+    base, first_time, _ = records[0]
+    newest, expected = first_time, base
+    spans: list[tuple[int, int]] = []
+    span_from = 0
+    pieces: list[bytes] = []
+    add = pieces.append
+    small, smallest = _SMALL, len(_SMALL)
+    for index, (offset, timestamp, rest) in enumerate(records):
+        if offset != expected:
+            spans.append((expected - index + span_from, index - span_from))
+            span_from = index
+        expected = offset + 1
+        time = timestamp - first_time
+        if timestamp > newest:
+            newest = timestamp
+        times = small[time] if 0 <= time < smallest else zigzag(time)
+        index_bytes = small[index] if index < smallest else zigzag(index)
+        front = b"\0" + times + index_bytes
+        size = len(front) + len(rest)
+        add(small[size] if size < smallest else zigzag(size))
+        add(front)
+        add(rest)
+    count = len(records)
+    spans.append((expected - count + span_from, count - span_from))
+    body = compress(codec, b"".join(pieces))
+    back = _BACK.pack(codec, count - 1, first_time, newest, -1, -1, -1, count)
+    crc = crc32c(body, crc32c(back))
+    front = _FRONT.pack(base, HEADER_SIZE - 12 + len(body), leader_epoch, CURRENT, crc)
+    data = memoryview(b"".join((front, back, body)))
+    return Batch(base, end, leader_epoch, codec, newest, -1, -1, -1, count, data, tuple(spans))
+
+
+def fields(rest: bytes) -> Fields:
+    """Key, value and headers of a record, for those that leave the copy. Raises IndexError for bytes that are none."""
+    key, at = _sized(rest, 0)
+    value, at = _sized(rest, at)
+    count, at = varint(rest, at)
+    headers: list[tuple[bytes, bytes | None]] = []
+    for _ in range(count):
+        name, at = _sized(rest, at)
+        content, at = _sized(rest, at)
+        headers.append((name or b"", content))
+    return Fields(key, value, tuple(headers))
+
+
+def encoded(key: bytes | None, value: bytes | None) -> bytes:
+    """The `rest` of a record without headers."""
+    return b"".join((_with_size(key), _with_size(value), b"\0"))
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint and where it ends. Raises IndexError at the end of `data`, Undecodable beyond ten bytes."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise Undecodable("holds a number of more than 64 bits")
+
+
+def zigzag(number: int) -> bytes:
+    value = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = varint(data, at)
+    if size < 0:
+        return None, at
+    if at + size > len(data):
+        raise IndexError
+    return data[at : at + size], at + size
+
+
+def _with_size(content: bytes | None) -> bytes:
+    return zigzag(-1) if content is None else zigzag(len(content)) + content
+
+
+_SMALL: Final = tuple(zigzag(number) for number in range(8192))

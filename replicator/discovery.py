@@ -19,6 +19,7 @@ from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.surface import Shape
 from replicator.errors import ReplicatorError
+from replicator.limits import Limits
 from replicator.targets import RECREATED, Mapped, copied_topics, place, target_limits, with_limits
 
 log = logging.getLogger("watershed.discovery")
@@ -92,6 +93,17 @@ class Discovery:
         for source, waiting in due.items():
             jobs = [(flow, flow.record) for flow in waiting]
             self._asked[source] = self._pool.submit(self._discovered, source, jobs)
+
+    def limits_of(self, flow_id: str, target_topic: str) -> Limits:
+        """What the target topic takes, as last asked."""
+        found = [each for each in self.topics.get(flow_id, []) if each.target_topic == target_topic]
+        return Limits(found[0].max_batch) if found else Limits()
+
+    def ask_limits(self, flow_id: str) -> None:
+        """Somebody lowered a limit: ask again at once."""
+        flow = self._flows.get(flow_id)
+        if flow is not None:
+            flow.due = flow.limits_due = 0.0
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

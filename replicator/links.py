@@ -23,6 +23,7 @@ from replicator.ledger import PartitionLedger
 from replicator.look import Address
 from replicator.partition import Outgoing, PartitionCopy
 from replicator.rate import Rate
+from replicator.repack import Terms
 from replicator.states import LookAgain, Loud
 
 log = logging.getLogger("watershed.links")
@@ -38,7 +39,7 @@ ALIVE_S = 0.05  # how long a link sleeps when it has nothing to do
 
 @dataclass(slots=True)
 class Route:
-    """A partition on its way: its copy, its ledger, its limits."""
+    """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut."""
 
     copy: PartitionCopy
     ledger: PartitionLedger
@@ -47,6 +48,7 @@ class Route:
     source: Address
     target: Address
     wake: Callable[[], None] = field(default=lambda: None)
+    terms: Terms = field(default_factory=Terms)
 
 
 class Link(threading.Thread):
@@ -153,7 +155,7 @@ class SourceLink(Link):
         records = answer.records
         if 2 * len(records) < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
             records = memoryview(bytes(records))
-        sifted = sift(records, copy.position, answer.aborted, leave_out=route.leave_out)
+        sifted = sift(records, copy.position, answer.aborted, leave_out=route.leave_out, terms=route.terms)
         runs = copy.accept(sifted)
         if runs:
             route.ledger.append(runs)

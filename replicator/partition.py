@@ -99,6 +99,7 @@ class PartitionCopy:
     refused: Loud | LookAgain | None = None  # a batch that cannot be copied; everything before it still is
     quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
     refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
+    too_large: bool = False  # the target's limit is lower than we thought
     expiration_ms: int | None = None  # the target's producer.id.expiration.ms
     lock: Lock = field(default_factory=Lock, repr=False)
     _prepared: int = -1  # target offset behind the last batch in ready
@@ -249,7 +250,10 @@ class PartitionCopy:
             return self._rejected(sent, answer)
         if answer.error in _DENIED:
             return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
-        if answer.error in _SUSPICIOUS:
+        if answer.error in (codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
+            self.too_large = True
+            extent = f"{self._source_of(sent)}, {sent.size} bytes, meant for {extent}"
+        elif answer.error in _SUSPICIOUS:
             extent = f"{self._source_of(sent)}, meant for {extent}"
         return LookAgain(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))
 

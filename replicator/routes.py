@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
+from replicator.discovery import Discovery
 from replicator.guards import Guards
 from replicator.ledger import PartitionLedger
 from replicator.links import Link, Route, SourceLink, TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
-from replicator.partition import PartitionCopy
+from replicator.partition import PartitionCopy, PartitionKey
 from replicator.rate import Rate
+from replicator.repack import Terms
 from replicator.seat import Seat
 from replicator.takeover import Taken
 
@@ -35,9 +37,11 @@ class Routes:
     guards: Guards
     expiration_ms: int
     later: Callable[[Callable[[], None]], None]
+    discovery: Discovery
     _routes: dict[int, Route] = field(default_factory=dict)
     _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
     _rates: dict[str, Rate] = field(default_factory=dict)
+    _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
 
     def go(self, seat: Seat, taken: Taken) -> None:
         """Put a partition on its way."""
@@ -73,6 +77,9 @@ class Routes:
             source=taken.source.leader,
             target=taken.target.leader,
             wake=sender.wake,
+            terms=Terms(
+                self.discovery.limits_of(seat.key.flow, seat.key.target_topic), self._refused.get(seat.key, {})
+            ),
         )
         first = [Run(decided.target_end, decided.position)]
         copy.announce(first)
@@ -90,6 +97,11 @@ class Routes:
     def remove(self, route: Route) -> None:
         """Take a partition off its links; nothing of it may be in flight."""
         self._routes.pop(id(route), None)
+        copy = route.copy
+        if copy.refused_records:
+            self._refused.setdefault(copy.key, {}).update(copy.refused_records)
+        if copy.too_large:
+            self.discovery.ask_limits(copy.key.flow)
         for link in self._links.values():
             link.remove(route)
 

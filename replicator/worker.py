@@ -92,7 +92,7 @@ class Worker:
         self._discovery = Discovery(target, connect)
         self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms)
         later = self._after_acknowledgement.append
-        self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later)
+        self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
         self._published = 0.0

@@ -20,6 +20,7 @@ from clusters import librdkafka
 from clusters.errors import ClusterError, TopicExists
 from clusters.librdkafka import Complaints
 from clusters.records import ControlRecord, Value, latest, read_log
+from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration
 
@@ -100,21 +101,10 @@ class ControlWriter:
         self.timeout = timeout
         self._complaints = Complaints()
         self._failure: ClusterError | None = None
-        self._producer = Producer(
-            settings.librdkafka(
-                {
-                    "client.id": client_id,
-                    "acks": "all",
-                    "enable.idempotence": True,
-                    "linger.ms": 1,
-                    "compression.type": "lz4",
-                    "message.timeout.ms": int(timeout * 1000),
-                    "request.timeout.ms": int(timeout * 1000),
-                    "topic.metadata.propagation.max.ms": 3000,
-                    "error_cb": self._complaints,
-                }
-            )
-        )
+        self._client_id = client_id
+        self._lock = threading.Lock()  # held while a message goes to the producer, so that none goes to an old one
+        self._rotation = Rotation(settings)
+        self._producer = self._made()
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +132,7 @@ class ControlWriter:
         self.put_nowait(topic, key, value, partition, on_done=done)
         deadline = time.monotonic() + self.timeout + 2  # message.timeout.ms reports first
         while not landed.is_set():
-            self._producer.poll(0.01)
+            self.poll(0.01)
             if time.monotonic() > deadline:
                 raise self.settings.unreachable(f"no acknowledgement for a record of {topic} in {self.timeout:g} s")
         error, offset = outcome[0]
@@ -168,7 +158,9 @@ class ControlWriter:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
-                self._producer.produce(topic, payload, key.encode(), number, on_delivery=delivered)
+                with self._lock:
+                    self._renew()
+                    self._producer.produce(topic, payload, key.encode(), number, on_delivery=delivered)
                 break
             except BufferError:
                 if time.monotonic() > deadline:
@@ -180,7 +172,10 @@ class ControlWriter:
 
     def poll(self, timeout: float) -> None:
         """Call the `on_done` of whatever was acknowledged; wait up to `timeout` seconds for something."""
-        self._producer.poll(timeout)
+        with self._lock:
+            self._renew()
+            producer = self._producer
+        producer.poll(timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything written is acknowledged. Raises the first failure nobody was told about."""
@@ -191,6 +186,29 @@ class ControlWriter:
             raise failure
         if left:
             raise self.settings.unreachable(f"{left} control records are not acknowledged after {limit:g} s")
+
+    def _renew(self) -> None:
+        """New secrets into the producer; new certificates need a new one, which waits until nothing is under way."""
+        if self._rotation.spent(self._producer) and len(self._producer) == 0:
+            self._rotation = Rotation(self.settings)
+            self._producer = self._made()
+
+    def _made(self) -> Producer:
+        return Producer(
+            self.settings.librdkafka(
+                {
+                    "client.id": self._client_id,
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "linger.ms": 1,
+                    "compression.type": "lz4",
+                    "message.timeout.ms": int(self.timeout * 1000),
+                    "request.timeout.ms": int(self.timeout * 1000),
+                    "topic.metadata.propagation.max.ms": 3000,
+                    "error_cb": self._complaints,
+                }
+            )
+        )
 
     def _delivered(self, topic: str, on_done: Done | None) -> Callable[[KafkaError | None, Message], None]:
         def delivered(problem: KafkaError | None, message: Message) -> None:

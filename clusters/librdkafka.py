@@ -7,13 +7,16 @@ error callback; the call itself just times out. `Complaints` keeps the latest of
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import re
 import time
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from clusters.errors import (
+    AuthenticationFailed,
     ClusterError,
     GroupNotEmpty,
     RequestRefused,
@@ -36,14 +39,16 @@ _NO_ANSWER = {
     KafkaError._DESTROY,
     KafkaError.NETWORK_EXCEPTION,
 }
-_NOT_ALLOWED = {
+_UNKNOWN_TO_THEM = {
     KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+_NOT_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
 UNKNOWN_TOPIC = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -54,12 +59,18 @@ UNKNOWN_TOPIC = {
 LIVE_GROUP = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION}
 
 
+_LOOK_S = 3.0
+_LOOK_AGAIN_S = 5.0
+
+
 class Complaints:
     """The client's error callback (`error_cb`): keeps the latest reason that means something to a person."""
 
     def __init__(self) -> None:
         self._latest: KafkaError | None = None
         self._at = 0.0
+        self._refusal: Unauthorised | None = None
+        self._looked = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason and says less
@@ -69,6 +80,27 @@ class Complaints:
     def latest(self) -> KafkaError | None:
         """None when the latest complaint is half a minute old: it does not explain what fails now."""
         return self._latest if time.monotonic() - self._at < 30 else None
+
+    def refusal(self, settings: ConnectionSettings) -> Unauthorised | None:
+        """Why a secured cluster and this client do not trust each other, as a raw connection of our own is told it:
+        librdkafka keeps the certificate's subject and end, and what a token endpoint said, to itself. None when that
+        is not it. Looks at the first bootstrap address, for 3 s at most, and not again within 5 s."""
+        now = time.monotonic()
+        if settings.protocol == "PLAINTEXT" or now - self._looked < _LOOK_AGAIN_S:
+            return self._refusal
+        from clusters.wire.security import opened
+
+        self._refusal = None
+        host, _, port = settings.bootstrap[0].rpartition(":")
+        try:
+            with suppress(ClusterError):
+                try:
+                    opened(settings, (host.strip("[]"), int(port)), timeout_s=_LOOK_S).close()
+                except Unauthorised as error:
+                    self._refusal = error
+        finally:
+            self._looked = time.monotonic()
+        return self._refusal
 
 
 def cluster_error(
@@ -86,14 +118,19 @@ def cluster_error(
     complaint = complaints.latest if complaints is not None else None
     if code in _NO_ANSWER and complaint is not None:
         error, code = complaint, complaint.code()
-        if code not in _NOT_ALLOWED:
-            return settings.unreachable(_plain(error.str()))
+    if code in _NO_ANSWER or code == KafkaError._AUTHENTICATION:
+        refusal = (complaints or Complaints()).refusal(settings)
+        if refusal is not None:
+            return refusal
+    if complaint is error and code not in _NOT_ALLOWED | _UNKNOWN_TO_THEM:
+        return settings.unreachable(_plain(error.str()))
     if code in _NO_ANSWER:
         return settings.unreachable(f"no answer in time while {doing} ({error.str()})")
     where: dict[str, Any] = {"alias": settings.alias, "topic": topic, "partition": partition, "group": group}
-    if code in _NOT_ALLOWED:
+    if code in _NOT_ALLOWED | _UNKNOWN_TO_THEM:
+        kind = AuthenticationFailed if code in _UNKNOWN_TO_THEM else Unauthorised
         who = f"user {settings.username}" if settings.username else "this client (without a user name)"
-        return Unauthorised(
+        return kind(
             f"cluster {settings.alias} refused {who} while {doing}: {error.str().rstrip('. ')}. "
             f"Check clusters.{settings.alias}.security and the ACLs granted there.",
             **where,
@@ -127,6 +164,16 @@ def group_not_empty(alias: str, group: str) -> GroupNotEmpty:
         alias=alias,
         group=group,
     )
+
+
+@functools.cache
+def supports(mechanism: str) -> bool:
+    """Whether this build of librdkafka knows a SASL mechanism."""
+    try:
+        Producer({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "log_level": 0})
+    except KafkaException as error:
+        return "No provider for SASL mechanism" not in str(error)
+    return True
 
 
 def reason(error: Exception) -> KafkaError:

@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from clusters import librdkafka
 from clusters.librdkafka import UNKNOWN_TOPIC, Complaints
 from clusters.names import TopicPartition
+from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from clusters.surface import Isolation, Shape, Topic
 
@@ -64,6 +65,7 @@ class AdminRequests:
         self.settings = settings
         self.timeout = timeout
         self._complaints = Complaints()
+        self._rotation = Rotation(settings)
         self._client = AdminClient(settings.librdkafka({"error_cb": self._complaints}))
 
     def cluster(self) -> Any:
@@ -272,6 +274,9 @@ class AdminRequests:
         began = time.monotonic()
         while True:
             left = self.timeout - (time.monotonic() - began)
+            if self._rotation.spent(self._client):
+                self._rotation = Rotation(self.settings)
+                self._client = AdminClient(self.settings.librdkafka({"error_cb": self._complaints}))
             try:
                 return call({"request_timeout": max(left, 0.5)})
             except (KafkaException, ValueError, TypeError) as error:

@@ -71,3 +71,14 @@ class Vault:
             "Provide it where this command runs; secrets are never part of the topology file.",
             alias=self.alias,
         )
+
+
+def stamp(path: str | None) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written; None for no file."""
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return status.st_ino, status.st_size, status.st_mtime_ns

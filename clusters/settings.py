@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clusters import secrets
-from clusters.errors import Unreachable
+from clusters.errors import ProtocolError, Unreachable
 
 if TYPE_CHECKING:
     from topology.plan import PlanCluster
@@ -107,6 +107,7 @@ class ConnectionSettings:
 
             return {"oauth_cb": tokens.librdkafka_callback(self)}
         if self.mechanism == "GSSAPI":
+            self._kerberos_is_there()
             # librdkafka would hand principal and keytab to a shell (kinit.cmd). The system's Kerberos library takes a
             # keytab from KRB5_CLIENT_KTNAME, or a ticket cache that somebody else keeps.
             return {
@@ -114,6 +115,18 @@ class ConnectionSettings:
                 "sasl.kerberos.kinit.cmd": "",
             }
         return {"sasl.username": self.username, "sasl.password": self.password}
+
+    def _kerberos_is_there(self) -> None:
+        from clusters.librdkafka import supports
+
+        if not supports("GSSAPI"):
+            raise ProtocolError(
+                f"cluster {self.alias} takes GSSAPI, and the librdkafka inside this confluent-kafka was built without "
+                "it (as in its wheels). Install librdkafka with libsasl2 (Debian: librdkafka-dev, "
+                "libsasl2-modules-gssapi-mit) and confluent-kafka from source (pip install --no-binary "
+                "confluent-kafka), or use another mechanism.",
+                alias=self.alias,
+            )
 
     def unreachable(self, reason: str) -> Unreachable:
         """The error for `this cluster does not answer`, with the addresses and what to check."""

@@ -6,13 +6,13 @@ The broker's certificate and name are always verified; there is no way to turn t
 from __future__ import annotations
 
 import functools
-import os
 import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
 from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, Unreachable, UntrustedBroker
+from clusters.secrets import stamp
 from clusters.settings import ConnectionSettings
 from clusters.wire.certificate import described, described_file
 from clusters.wire.transport import LENGTH, SENDING, Piece, Transport
@@ -80,17 +80,6 @@ def context(settings: ConnectionSettings) -> ssl.SSLContext:
     """For a connection made now: files that changed are read again. Raises SecretMissing for unusable files."""
     files = (settings.ca_file, settings.certificate_file, settings.key_file)
     return _context(settings.alias, *files, settings.key_password, tuple(map(stamp, files)))
-
-
-def stamp(path: str | None) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written; None for no file."""
-    if path is None:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=32)

@@ -131,6 +131,8 @@ def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
         try:
             if value["schema"] != SCHEMA:
                 raise ValueError(f"schema {value['schema']}")
+            if value["kind"] == PATH:
+                continue
             where = (value["flow"], value["topic"], value["partition"])
             if value["kind"] == STRETCHES:
                 blocks.setdefault(where, {})[value["block"]] = unpacked(value[STRETCHES])

@@ -160,7 +160,7 @@ def home_of(record: FlowRecord) -> Path:
 
 
 def transaction_version(target: ConnectionSettings) -> int:
-    """The cluster's finalized transaction.version; 0 where the feature is unknown (before Kafka 4). Raises ClusterError."""
+    """The finalized transaction.version; 0 where the feature is unknown (before Kafka 4). Raises ClusterError."""
     with Inquiry(target, _some_broker(target)) as inquiry:
         return int(inquiry.finalized.get("transaction.version", 0))
 

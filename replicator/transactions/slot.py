@@ -39,6 +39,7 @@ REQUESTS_IN_FLIGHT: Final = 5  # to one broker, once the first answer of the tra
 PRODUCE_TIMEOUT_MS: Final = 20_000  # below the transaction's own timeout
 LEDGER_BATCH_BYTES: Final = 512 << 10  # half of the default max.message.bytes
 POSITION_S: Final = 0.5  # how long a position that moved without a record (markers at the end) waits for company
+NO_TIMESTAMP: Final = -1  # of ledger records: a worker whose clock is wrong must not be refused by the broker
 ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up
 
 
@@ -249,11 +250,10 @@ class SlotWriter:
         """Write ledger records into the open transaction (or begin one with them)."""
         place, leader = self._ledger
         self._join(unit, [])
-        now = time.time_ns() // 1_000_000
         deadline = time.monotonic() + PATIENCE_S
         for number, some in enumerate(_shared_out(entries)):
             records = [
-                Record(at, now, key.encode(), None if value is None else encode(value))
+                Record(at, NO_TIMESTAMP, key.encode(), None if value is None else encode(value))
                 for at, (key, value) in enumerate(some)
             ]
             who = unit.producer.who

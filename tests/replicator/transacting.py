@@ -1,0 +1,262 @@
+"""One flow that copies in transactions between two clusters in memory, with crashes at every request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from clusters.batches import Record
+from clusters.control import LEDGER, SLOTS
+from clusters.errors import ClusterError, Unreachable
+from clusters.fake import FakeCluster
+from clusters.records import ControlRecord
+from clusters.wire.messages import FetchPartition
+from replicator.batches import Batch, sift
+from replicator.ledger import Ledger
+from replicator.look import Address, Led
+from replicator.partition import PartitionKey
+from replicator.states import LookAgain, Loud
+from replicator.transactions.answers import SessionLost
+from replicator.transactions.copy import Path, TransactionCopy
+from replicator.transactions.positions import Known, Track, known_in
+from replicator.transactions.slot import Lane, SlotWriter
+from replicator.transactions.stretches import StretchMap
+from replicator.transactions.takeover import decide
+
+NOW = 1_790_000_000_000
+FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3
+HOME: Path = ("onprem-id",)
+AT = Address("target", 9092)
+REQUESTS = (
+    "metadata",
+    "find_coordinator",
+    "init_producer",
+    "add_partitions",
+    "end_transaction",
+    "send_produce",
+    "receive_produce",
+)
+
+
+class Killed(BaseException):
+    """kill -9: nothing in the worker gets to see it."""
+
+
+Event = Callable[[Callable[[], Any]], Any]  # what happens around one request: gets a way to execute it
+
+
+class World:
+    """Both clusters, and a foreign producer that writes into the same target partitions all the time."""
+
+    def __init__(self, partitions: int = 2, version: int = 2) -> None:
+        self.source = FakeCluster("source", clock=lambda: NOW)
+        self.target = FakeCluster("target", clock=lambda: NOW)
+        self.target.coordinator.version = version
+        self.source.create_topic(TOPIC, partitions)
+        self.target.create_topic(MERGED, partitions)
+        self.target.create_topic(LEDGER, SLOTS, configs={"cleanup.policy": "compact"})
+        self.partitions = partitions
+        self.foreign: dict[int, int] = dict.fromkeys(range(partitions), 0)
+        self.made = 0
+
+    def fill(self, rounds: int, producer_of: Callable[[int], int | None] = lambda _: None) -> None:
+        """Batches on every source partition, some of them in transactions, some aborted."""
+        for number in range(rounds):
+            for partition in range(self.partitions):
+                if number % 3 == 1:
+                    end = "abort" if number % 4 == 0 else "commit"
+                    self.source.produce_transaction(
+                        TOPIC, partition, [self._values(2), self._values(1)], end=end, producer_id=producer_of(number)
+                    )
+                else:
+                    self.source.produce(TOPIC, partition, self._values(3))
+
+    def disturb(self) -> None:
+        """The foreign producer writes a record everywhere."""
+        for partition in range(self.partitions):
+            self.target.produce(MERGED, partition, [b"foreign %d" % self.foreign[partition]])
+            self.foreign[partition] += 1
+
+    def known(self) -> dict[PartitionKey, Known]:
+        newest: dict[str, ControlRecord] = {}
+        for record in self.target.records(LEDGER, SLOT):
+            key = (record.key or b"").decode()
+            value = None if record.value is None else _json(record.value)
+            newest[key] = ControlRecord(SLOT, record.offset, NOW, key, value)
+        return known_in(record for record in newest.values() if record.value is not None)
+
+    def paths(self) -> set[Path]:
+        found = [_json(record.value) for record in self.target.records(LEDGER, SLOT) if record.value is not None]
+        return {tuple(value["path"]) for value in found if value["kind"] == "path"}
+
+    def check(self) -> None:
+        """Every record of the flow once and in order; every foreign one; the map exact at every offset both ways."""
+        known = self.known()
+        for partition in range(self.partitions):
+            here = self.source.records(TOPIC, partition)
+            there = self.target.records(MERGED, partition)
+            ours = [record for record in there if not (record.value or b"").startswith(b"foreign")]
+            assert [_content(record) for record in ours] == [_content(record) for record in here], f"{partition}"
+            assert len(there) - len(ours) == self.foreign[partition]
+            offsets = known[key_of(partition)].map
+            check_map(
+                offsets, here, ours, self.source.log(TOPIC, partition).end, self.target.log(MERGED, partition).end
+            )
+
+    def _values(self, count: int) -> list[bytes | None]:
+        self.made += count
+        return [b"%d" % number for number in range(self.made - count, self.made)]
+
+
+def check_map(offsets: StretchMap, here: list[Record], there: list[Record], source_end: int, target_end: int) -> None:
+    place = {mine.offset: theirs.offset for mine, theirs in zip(here, there, strict=True)}
+    back = {theirs: mine for mine, theirs in place.items()}
+    assert offsets.source_position(target_end) == source_end
+    for source in range(source_end):
+        following = [place[offset] for offset in sorted(place) if offset >= source]
+        behind = there[-1].offset + 1 if there else offsets.begin.target
+        assert offsets.to_target(source, target_end) == (following[0] if following else behind), source
+    for target in range(offsets.begin.target, target_end):
+        following = [back[offset] for offset in sorted(back) if offset >= target]
+        assert offsets.to_source(target) == (following[0] if following else source_end), target
+
+
+class Wire:
+    """A connection whose requests are counted, and that lets things happen to them."""
+
+    def __init__(self, world: World, worker: TransactingWorker) -> None:
+        self._wire, self._worker = world.target.wire(), worker
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wire, name)
+        if name not in REQUESTS:
+            return found
+
+        def request(*args: Any, **kwargs: Any) -> Any:
+            return self._worker.request(name, lambda: found(*args, **kwargs))
+
+        return request
+
+
+class TransactingWorker:
+    """What a worker does with one slot, step by step. `event` happens at request number `at`."""
+
+    def __init__(self, world: World, at: int = -1, event: Event | None = None, path_of: Any = None) -> None:
+        self.world, self.at, self.event = world, at, event
+        self.path_of: Callable[[Batch], Path] = path_of or (lambda _batch: HOME)
+        self.requests = 0
+        self.registered: dict[int, Path] = {}
+        self.trouble: dict[int, Loud | LookAgain] = {}
+        self.copies: list[TransactionCopy] = []
+        self.writer = SlotWriter(
+            FLOW,
+            SLOT,
+            HOME,
+            lambda _address: Wire(world, self),  # type: ignore[arg-type,return-value]
+            lambda: world.target.coordinator.version,
+            self.registered.__setitem__,
+            world.paths,
+        )
+
+    def request(self, _name: str, execute: Callable[[], Any]) -> Any:
+        self.requests += 1
+        if self.requests - 1 == self.at and self.event is not None:
+            return self.event(execute)
+        return execute()
+
+    def open(self) -> None:
+        self.writer.open()
+        ledger = Ledger({}, positions=self.world.known())
+        self.copies = []
+        for partition in range(self.world.partitions):
+            here, there = (
+                self._led(self.world.source, TOPIC, partition),
+                self._led(self.world.target, MERGED, partition),
+            )
+            decided = decide(key_of(partition), ledger, here, there, "earliest", True)
+            assert isinstance(decided, tuple), decided
+            known, begins = decided
+            copy = TransactionCopy(
+                key=key_of(partition),
+                source_id=here.topic_id,
+                target_id=there.topic_id,
+                track=Track(known),
+                path_of=self.path_of,
+                position=known.position.position,
+                acked=known.position.target_end,
+                leader_epoch=known.position.leader_epoch,
+                begins=begins,
+            )
+            self.copies.append(copy)
+        self.writer.lanes = tuple(Lane(copy, AT) for copy in self.copies)
+
+    def fetch(self, max_bytes: int = 100) -> None:
+        for copy in self.copies:
+            if copy.trouble is not None:
+                continue
+            asked = FetchPartition(copy.source_id, copy.key.partition, copy.position, copy.leader_epoch, max_bytes)
+            (answer,) = self.world.source.wire().fetch((asked,), max_wait_ms=0)
+            assert answer.error == 0, answer
+            copy.accept(sift(answer.records, copy.position, answer.aborted))
+
+    def round(self) -> bool:
+        """Fetch and write once; False when everything is copied. A session that is lost is opened again."""
+        try:
+            if not self.copies or all(copy.trouble is not None for copy in self.copies):
+                self.open()
+            self.fetch()
+            self.writer._positions_at = 0.0
+            self.world.disturb()
+            wrote = self.writer.step()
+        except (SessionLost, ClusterError) as lost:
+            trouble = lost.trouble if isinstance(lost, SessionLost) else LookAgain(str(lost))
+            self.writer.lose(trouble)
+            return True
+        for copy in self.copies:
+            if isinstance(copy.trouble, Loud):
+                self.trouble[copy.key.partition] = copy.trouble
+        return wrote or any(copy.ready for copy in self.copies if copy.trouble is None)
+
+    def finish(self) -> None:
+        for _ in range(400):
+            if not self.round():
+                return
+        raise AssertionError(f"no end: {self.copies}")
+
+    def _led(self, cluster: FakeCluster, topic: str, partition: int) -> Led:
+        log, found = cluster.log(topic, partition), cluster.topics()[topic]
+        return Led(found.topic_id, AT, log.log_start, log.last_stable() if cluster is self.world.source else log.end)
+
+
+def key_of(partition: int) -> PartitionKey:
+    return PartitionKey(FLOW, TOPIC, MERGED, partition)
+
+
+def lost(executed: bool, world: World) -> Event:
+    """The connection breaks: before the request arrives, or before its answer does."""
+
+    def event(execute: Callable[[], Any]) -> Any:
+        if executed:
+            execute()
+        raise unreachable(world)
+
+    return event
+
+
+def unreachable(world: World) -> Unreachable:
+    return world.target.unreachable()
+
+
+def _content(record: Record) -> tuple[Any, ...]:
+    return record.key, record.value, record.timestamp, record.headers
+
+
+def _json(value: bytes | None) -> dict[str, Any]:
+    import json
+
+    found: dict[str, Any] = json.loads(value or b"{}")
+    return found
+
+
+def offsets_of(records: Iterable[Record]) -> list[int]:
+    return [record.offset for record in records]

@@ -41,7 +41,7 @@ def collisions(graph: TopicGraph) -> Iterator[Collision]:
         for (_, symbol), flow in written.items():
             by_symbol.setdefault(symbol, []).append(flow)
         found: dict[tuple[str, str], Collision] = {}
-        for one, two in _candidates(by_symbol):
+        for one, two in candidates(by_symbol):
             left -= 1
             if left < 0:
                 graph.complete = False
@@ -61,7 +61,7 @@ def collisions(graph: TopicGraph) -> Iterator[Collision]:
         yield from (found[key] for key in sorted(found))
 
 
-def _candidates(by_symbol: Mapping[Symbol, list[Flow]]) -> Iterator[tuple[Symbol, Symbol]]:
+def candidates(by_symbol: Mapping[Symbol, list[Flow]]) -> Iterator[tuple[Symbol, Symbol]]:
     """Pairs of symbols whose names can begin alike, each pair once, and each symbol that several flows write."""
     by_prefix: dict[str, list[Symbol]] = {}
     for symbol, flows in by_symbol.items():

@@ -9,6 +9,7 @@ from topology.errors import InvalidTopology
 from topology.load import load_path
 from topology.model import Topology
 from topology.plan import Plan, sealed
+from topology.sharing import sharing
 
 MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214")
 
@@ -31,11 +32,17 @@ def compile_path(path: Path) -> Plan:
 
 def plan_of(topology: Topology, proofs: dict[str, object]) -> Plan:
     """The sealed plan of a topology without errors."""
+    shared = sharing(topology)
+    flows = tuple(
+        replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason, paths=how.paths)
+        for flow in topology.flows
+        for how in (shared[flow.id],)
+    )
     return sealed(
         Plan(
             topology=topology.name,
             clusters=tuple(topology.clusters[alias] for alias in sorted(topology.clusters)),
-            flows=tuple(flow.plan for flow in topology.flows),
+            flows=flows,
             migration=topology.migration,
             proofs=proofs,
         )

@@ -101,6 +101,10 @@ def _document(
             for alias, each in sorted(inventory.clusters.items())
         },
         "changes": [each.to_json() for each in found],
+        "flows": [
+            {"id": each.id, "delivery": each.delivery, "reason": each.delivery_reason, "paths": each.paths}
+            for each in compiled.flows
+        ],
         "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in missing],
         "findings": [finding.to_json() for finding in result.findings],
     }
@@ -122,6 +126,10 @@ def _lines(
             yield "  no difference"
         yield ""
     yield from (f"! {each}" for each in missing)
+    for flow in compiled.flows:
+        if flow.delivery == "transactions":
+            told = ", and tells the way of each batch" if flow.paths else ""
+            yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}
     yield (

@@ -9,7 +9,7 @@ from typing import Any
 from topology.errors import NotInPlan, UnreadableTopology
 from topology.language.flow import unit_of
 from topology.load import load_path
-from topology.model import Flow, Value
+from topology.model import Flow, Topology, Value
 from topology.nearest import nearest
 from topology.plan import SecretRef, Selector
 from topology.quantities import duration_text, rate_text, size_text
@@ -51,7 +51,7 @@ def origins(path: Path, what: str) -> Iterator[str]:
         raise NotInPlan(f"{path}: no flow {name}; {hint}flows: {', '.join(known) or 'none'}")
     if not field:
         yield f"{flow.id}  ({flow.declared.file}:{flow.declared.line}, {flow.path})"
-    found = list(_declared(flow, field)) + list(_built_in(flow, field))
+    found = [*_declared(flow, field), *_built_in(flow, field), *_worked_out(loaded.topology, flow, field)]
     if not found:
         fields = sorted({*BUILT_IN, *(path for path, value in flow.settings.walk() if value.data is not None)})
         near = nearest(field, fields)
@@ -70,6 +70,18 @@ def _built_in(flow: Flow, field: str) -> Iterator[str]:
     for path, read in BUILT_IN.items():
         if _below(path, field) and flow.settings.at(*path.split(".")) is None:
             yield f"{flow.id}.{path} = {_amount(path, read(flow))}  (built in)"
+
+
+def _worked_out(topology: Topology, flow: Flow, field: str) -> Iterator[str]:
+    """How the flow copies follows from all flows together."""
+    from topology.sharing import sharing
+
+    if not _below("delivery", field):
+        return
+    how = sharing(topology)[flow.id]
+    yield f"{flow.id}.delivery = {how.delivery}  ({how.reason or 'it is the only writer of its target partitions'})"
+    if how.paths:
+        yield f"{flow.id}.delivery.paths = true  (each batch tells the clusters that it came by)"
 
 
 def _below(path: str, field: str) -> bool:

@@ -63,14 +63,14 @@ class TransactionWire(Wire, Protocol):
 
 
 class Transactions:
-    """What a connection gets to be a `TransactionWire`; `_ask` sends a question and reads the answer."""
+    """What a connection gets to be a `TransactionWire`; `ask` sends a question and reads the answer."""
 
-    def _ask(self, question: Any, answer_type: Any) -> Any:
+    def ask(self, question: Any, answer_type: Any) -> Any:
         raise NotImplementedError
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
         question = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(transactional_id,))
-        (found,) = self._ask(question, FindCoordinatorResponse).coordinators
+        (found,) = self.ask(question, FindCoordinatorResponse).coordinators
         return int(found.error_code), (str(found.host), int(found.port))
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
@@ -78,7 +78,7 @@ class Transactions:
             transactional_id=TransactionalId(transactional_id),
             transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=timeout_ms)),
         )
-        answer = self._ask(question, InitProducerIdResponse)
+        answer = self.ask(question, InitProducerIdResponse)
         return int(answer.error_code), ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
 
     def add_partitions(
@@ -96,7 +96,7 @@ class Transactions:
                 for topic, numbers in by_topic.items()
             ),
         )
-        answer = self._ask(question, AddPartitionsToTxnResponse)
+        answer = self.ask(question, AddPartitionsToTxnResponse)
         return {
             (str(topic.name), int(part.partition_index)): int(part.partition_error_code)
             for topic in answer.results_by_topic_v3_and_below
@@ -113,7 +113,7 @@ class Transactions:
             producer_epoch=i16(producer.epoch),
             committed=commit,
         )
-        answer = self._ask(question, EndTxnResponse5 if bump else EndTxnResponse4)
+        answer = self.ask(question, EndTxnResponse5 if bump else EndTxnResponse4)
         error = int(answer.error_code)
         if error == codes.NONE and bump:
             return error, ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))

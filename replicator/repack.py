@@ -45,21 +45,24 @@ class Rejected:
 class Terms:
     """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
-    small: bytes of a batch below which it is merged with its neighbours.
+    small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
+    so that what is told by their producer (the way that records came) stays true of all of them.
     """
 
     limits: Limits = field(default_factory=Limits)
     refused: Mapping[int, str] = field(default_factory=dict)
     isolate: bool = False
     small: int = SMALL
+    lane: Callable[[Batch], object] = lambda _batch: None
 
 
 @dataclass(slots=True)
 class Repacking:
     """Batches in, batches out, in order. `position`: what lies below it is settled already.
 
-    `ready` holds what can be sent, `rejected` the records that were left out. Records wait in here until their batch
-    is full or `flush` is called. When `take` raises BadBatch, nothing of that batch has been taken.
+    `ready` holds what can be sent (a merged batch names the producer of its first), `rejected` the records that were
+    left out. Records wait in here until their batch is full or `flush` is called. When `take` raises BadBatch, nothing
+    of that batch has been taken.
     """
 
     terms: Terms
@@ -68,14 +71,14 @@ class Repacking:
     _alone: Batch | None = None  # the batch that the waiting records are, as long as there is only this one
     _waiting: list[Record] = field(default_factory=list)
     _bytes: int = 0
-    _codec: int = NONE
+    _first: Batch | None = None  # that the waiting records began with
     _end: int = -1
     _epoch: int = -1
 
     def take(self, batch: Batch, position: int) -> None:
         """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
         small = len(batch.data) < self.terms.small
-        if not small or batch.codec != self._waits_with:
+        if not small or not self._goes_with(batch):
             self.flush()
         if self._passes(batch, position):
             if not small:
@@ -103,13 +106,16 @@ class Repacking:
             self.ready.append(self._alone)
             self._alone = None
         if self._waiting:
-            self.ready.extend(cut(self._waiting, self._codec, self._end, self.terms.limits, self._epoch))
+            assert self._first is not None
+            for batch in cut(self._waiting, self._first.codec, self._end, self.terms.limits, self._epoch):
+                self.ready.append(batch._replace(producer_id=self._first.producer_id))
             self._waiting, self._bytes = [], 0
+        self._first = None
 
-    @property
-    def _waits_with(self) -> int:
-        """The codec of what waits."""
-        return self._codec if self._alone is None else self._alone.codec
+    def _goes_with(self, batch: Batch) -> bool:
+        """Whether it may become one batch with what waits."""
+        first = self._alone or self._first
+        return first is None or (first.codec == batch.codec and self.terms.lane(first) == self.terms.lane(batch))
 
     def _passes(self, batch: Batch, position: int) -> bool:
         return (
@@ -126,7 +132,8 @@ class Repacking:
             self.flush()
         self._waiting += records
         self._bytes += size
-        self._codec, self._end, self._epoch = batch.codec, batch.end, batch.leader_epoch
+        self._first = self._first or batch
+        self._end, self._epoch = batch.end, batch.leader_epoch
 
     def _allowed(self, batch: Batch, records: list[Record]) -> list[Record]:
         """Without the records that the target does not take."""

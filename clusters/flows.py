@@ -9,6 +9,7 @@ from typing import Any, Literal
 from clusters.control import FLOWS, ControlWriter, latest
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
+from clusters.producers import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.plan import PlanFlow
 
@@ -95,7 +96,7 @@ def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
         view = latest(settings, FLOWS)
     except TopicMissing:
         return {}
-    others = (FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX)
+    others = (FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX, PRODUCER_PREFIX)
     return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(others)}
 
 

@@ -17,7 +17,7 @@ from clusters.admin import Admin
 from clusters.errors import ClusterError
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
-from clusters.surface import Shape
+from clusters.surface import Administration, Shape
 from replicator.errors import ReplicatorError
 from replicator.limits import Limits
 from replicator.targets import RECREATED, Mapped, copied_topics, place, target_limits, with_limits
@@ -28,6 +28,7 @@ FAILED_AGAIN_S = 2.0
 LIMITS_S = 60.0  # how often the limits of known target topics are asked again
 
 Known = dict[str, Mapped]  # by source topic
+Administer = Callable[[ConnectionSettings], Administration]
 Listings = tuple[dict[str, Shape], dict[str, Shape]]  # of the source and of the target
 Found = list[Mapped] | ClusterError | ReplicatorError
 
@@ -35,20 +36,21 @@ Found = list[Mapped] | ClusterError | ReplicatorError
 class Client:
     """One cluster's administration, kept open; opened anew after a failure and when its settings have changed."""
 
-    def __init__(self, settings: Callable[[], ConnectionSettings]) -> None:
-        self._settings = settings
-        self._admin: Admin | None = None
+    def __init__(self, settings: Callable[[], ConnectionSettings], opened: Administer) -> None:
+        self._settings, self._open = settings, opened
+        self._now: tuple[ConnectionSettings, Administration] | None = None
 
-    def get(self) -> Admin:
+    def get(self) -> Administration:
         """Raises ClusterError (a secret that is missing, another cluster than the pinned one)."""
         settings = self._settings()
-        if self._admin is None or self._admin.settings != settings:
-            self._admin = Admin(settings)
-            self._admin.check_identity()
-        return self._admin
+        if self._now is None or self._now[0] != settings:
+            admin = self._open(settings)
+            admin.check_identity()
+            self._now = settings, admin
+        return self._now[1]
 
     def failed(self) -> None:
-        self._admin = None
+        self._now = None
 
 
 @dataclass(slots=True)
@@ -70,6 +72,8 @@ class Discovery:
 
     target: ConnectionSettings
     connect: Callable[[str], ConnectionSettings]
+    administer: Administer = Admin
+    copied: Callable[[ConnectionSettings], Mapping[str, Known]] = copied_topics
     topics: dict[str, list[Mapped]] = field(default_factory=dict)
     version: int = 0
     _flows: dict[str, _Flow] = field(default_factory=dict)
@@ -136,8 +140,8 @@ class Discovery:
 
     def _discovered(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, Found]:
         """All due flows of one source; runs in the pool, at most once at a time for each source."""
-        here = self._clients.setdefault(source, Client(lambda: self.connect(source)))
-        there = self._clients.setdefault("", Client(lambda: self.target))  # no alias is empty
+        here = self._clients.setdefault(source, Client(lambda: self.connect(source), self.administer))
+        there = self._clients.setdefault("", Client(lambda: self.target, self.administer))  # no alias is empty
         try:
             at_source, at_target = here.get(), there.get()
             listings = at_source.shapes(), at_target.shapes()
@@ -156,7 +160,9 @@ class Discovery:
                 flow.listings = None
         return found
 
-    def _one(self, flow: _Flow, record: FlowRecord, listings: Listings, source: Admin, target: Admin) -> list[Mapped]:
+    def _one(
+        self, flow: _Flow, record: FlowRecord, listings: Listings, source: Administration, target: Administration
+    ) -> list[Mapped]:
         known, now = flow.known or {}, time.monotonic()
         retried = any(each.held is not None and each.held.cause is not None for each in known.values())
         if flow.listings != listings or retried:
@@ -168,7 +174,7 @@ class Discovery:
         there = [
             each.target_topic
             for each in found
-            if each.copied and (each.created or each.target_topic in listings[1])
+            if each.created or each.target_topic in listings[1]
             if everything or each.topic not in flow.limited
         ]
         found = with_limits(found, target_limits(target, there))
@@ -180,7 +186,7 @@ class Discovery:
 
     def _remember(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
         """What was copied before stands in the ledger: also topics that are gone since, and which ones they were."""
-        copied = copied_topics(self.target)
+        copied = self.copied(self.target)
         for flow, record in jobs:
             known = flow.known or {}
             for name, each in copied.get(record.key, {}).items():

@@ -62,8 +62,10 @@ def mapped_topics(
     `known`: topics (by source name) that the flow copied already; see `place`. Raises ClusterError when a cluster does
     not answer; what is refused for one topic stands in its `held`.
     """
-    found = place(flow, source.shapes(), target.shapes(), known or {}, source, target)
-    return with_limits(found, target_limits(target, [each.target_topic for each in found if each.copied]))
+    there = target.shapes()
+    found = place(flow, source.shapes(), there, known or {}, source, target)
+    asked = [each.target_topic for each in found if each.created or each.target_topic in there]
+    return with_limits(found, target_limits(target, asked))
 
 
 def place(

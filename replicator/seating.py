@@ -1,0 +1,79 @@
+"""Which partitions a worker is to serve: flows, their topics, the slots it was given, and the placement, together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from clusters.control import slot_of
+from clusters.flows import FlowRecord
+from clusters.status import PartitionStatus
+from replicator.partition import PartitionKey
+from replicator.targets import Held, Mapped
+from topology.plan import PlanFlow
+
+UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied."""
+
+    record: FlowRecord
+    serving: int
+    held: Held | None = None
+    hint: str = ""
+
+
+def places(
+    flows: Mapping[str, FlowRecord],
+    topics: Mapping[str, Sequence[Mapped]],
+    slots: Collection[int],
+    placed: Mapping[str, int],
+) -> dict[PartitionKey, Place]:
+    """`placed`: `flow|topic|partition` → slot, where that is not the partition's own (clusters.fleet.Placement).
+
+    A flow that copies in transactions is never placed: the transactional id is that of the ledger's slot.
+    """
+    found: dict[PartitionKey, Place] = {}
+    for flow_id, record in flows.items():
+        moves = placed if record.flow.delivery != "transactions" else {}
+        for mapped in topics.get(flow_id, ()):
+            if not record.flow.selects(mapped.topic):
+                continue
+            for partition in range(mapped.partitions):
+                serving = moves.get(f"{flow_id}|{mapped.topic}|{partition}", -1)
+                if serving < 0:
+                    serving = slot_of(flow_id, mapped.topic, partition)
+                if serving in slots:
+                    key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
+                    held = mapped.held if partition >= mapped.copied else None
+                    found[key] = Place(record, serving, held, mapped.note if partition == 0 else "")
+    return found
+
+
+def same_copy(before: PlanFlow, after: PlanFlow) -> bool:
+    """Whether partitions that are being copied may go on as they are: only what is discovered, created or asked for
+    elsewhere has changed."""
+    return before == replace(
+        after,
+        topics=before.topics,
+        engine=before.engine,
+        workers=before.workers,
+        discovery_ms=before.discovery_ms,
+        start=before.start,
+        replication_factor=before.replication_factor,
+        sync_configs=before.sync_configs,
+        sync_configs_include=before.sync_configs_include,
+        sync_configs_exclude=before.sync_configs_exclude,
+        configs_set=before.configs_set,
+        verify_every_ms=before.verify_every_ms,
+        grow=before.grow,
+    )
+
+
+def worth_reporting(report: PartitionStatus, last: PartitionStatus | None) -> bool:
+    """Whether a report says something new, or it is time to show that somebody is there."""
+    if last is None or report.at_ms - last.at_ms >= UNCHANGED_S * 1000:
+        return True
+    return report != replace(last, at_ms=report.at_ms, event_age_ms=report.event_age_ms)

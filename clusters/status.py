@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from clusters.control import STATUS, ControlWriter, Done, latest, slot_of
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from clusters.control import SLOTS, STATUS, ControlWriter, Done, latest, slot_of
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
 
@@ -20,8 +24,9 @@ class PartitionStatus:
     timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets behind the
     source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since
     the worker took the partition. error, remedy: for people. seen: a loud state's offsets
-    and topic ids (`replicator.states.Loud.to_json`). note: what was given up on the way, and by whose order. worker,
-    pid: who serves it.
+    and topic ids (`replicator.states.Loud.to_json`). note: what was given up on the way, and by whose order, or
+    what else a person should know. young: the target's brokers hold the producer state that keeps several workers
+    from harm, so that the partition may move to another one at any time. worker, pid: who serves it.
     """
 
     flow: str
@@ -43,6 +48,7 @@ class PartitionStatus:
     remedy: str | None = None
     seen: dict[str, Any] | None = None
     note: str | None = None
+    young: bool = False
     worker: str = ""
     pid: int = 0
     at_ms: int = 0
@@ -68,6 +74,34 @@ class PartitionStatus:
             raise ProtocolError(f"{STATUS} holds a record that cannot be read ({error}).", topic=STATUS) from None
 
 
+class StatusFollower:
+    """Reports as they come in, from now on. Not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._consumer = Consumer(
+            settings.librdkafka(
+                {
+                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                }
+            )
+        )
+        self._consumer.assign([TopicPartition(STATUS, number, OFFSET_END) for number in range(SLOTS)])
+
+    def read(self) -> list[PartitionStatus]:
+        """What has arrived since the last call; never waits. A reader that falls behind is given later reports."""
+        found = []
+        for message in self._consumer.consume(1_000, timeout=0):
+            payload = message.value()
+            if message.error() is None and payload is not None:
+                found.append(PartitionStatus.from_json(json.loads(payload)))
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 def read_status(settings: ConnectionSettings) -> list[PartitionStatus]:
     """The newest report of every partition, by flow, topic and partition; empty without control topics."""
     try:
@@ -76,6 +110,11 @@ def read_status(settings: ConnectionSettings) -> list[PartitionStatus]:
         return []
     reports = [PartitionStatus.from_json(value) for value in view.values()]
     return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition))
+
+
+def forget_status(writer: ControlWriter, report: PartitionStatus) -> None:
+    """Nobody copies the partition any more, and nobody is meant to: its report is removed."""
+    writer.put_nowait(STATUS, report.key, None, report.slot)
 
 
 def write_status(writer: ControlWriter, report: PartitionStatus, on_done: Done | None = None) -> None:

@@ -5,25 +5,39 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from clusters.control import FLOWS
 from clusters.errors import ProtocolError
-from clusters.fleet import FLEET_PREFIX, FleetRecord
-from clusters.flows import FlowRecord
+from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placement
+from clusters.flows import ORDER_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
+from clusters.producers import PRODUCER_PREFIX, ProducerRecord
 from clusters.settings import ConnectionSettings
+from replicator.orders import Order
 
 
 class DesiredState:
-    """Flows and fleets as of the last `follow` or `catch_up`. Not thread-safe."""
+    """Flows, fleets, orders, placements and producers (by their keys) as of the last `follow` or `catch_up`.
+    Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
         self.flows: dict[str, FlowRecord] = {}
         self.fleets: dict[str, FleetRecord] = {}
+        self.orders: dict[str, Order] = {}
+        self.placements: dict[str, Placement] = {}
+        self.producers: dict[str, ProducerRecord] = {}
+        self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any]], Any]], ...] = (
+            (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
+            (ORDER_PREFIX, self.orders, Order.from_json),
+            (PLACEMENT_PREFIX, self.placements, Placement.from_json),
+            (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
+            ("", self.flows, FlowRecord.from_json),
+        )
         self.there = False  # whether the topic has been found
         self._position = 0
         self._consumer = Consumer(
@@ -80,7 +94,7 @@ class DesiredState:
         return True
 
     def _take(self, key: str, payload: bytes | None) -> None:
-        known: dict[str, Any] = self.fleets if key.startswith(FLEET_PREFIX) else self.flows
+        known, read = next((known, read) for prefix, known, read in self._kinds if key.startswith(prefix))
         if payload is None:
             known.pop(key, None)
             return
@@ -88,4 +102,4 @@ class DesiredState:
             value = json.loads(payload)
         except ValueError:
             raise ProtocolError(f"{FLOWS} holds a record under {key} that is not JSON", topic=FLOWS) from None
-        known[key] = FleetRecord.from_json(value) if key.startswith(FLEET_PREFIX) else FlowRecord.from_json(value)
+        known[key] = read(value)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, NamedTuple
 
 from clusters.control import LEDGER, ControlRecord, ControlWriter, read_log, slot_of
 from clusters.errors import ClusterError, ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
+from replicator.epochs import Epoch
 from replicator.errors import NoLedger
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Identity, PartitionKey
@@ -42,7 +43,10 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition."""
+    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition.
+
+    epochs, since, order, note: see `replicator.resume.Remembered`.
+    """
 
     key: PartitionKey
     generation: Generation
@@ -53,6 +57,10 @@ class Block:
     target_id: uuid.UUID
     runs: tuple[Run, ...]
     at: int = -1  # its offset in the ledger, when it was read from there
+    epochs: tuple[Epoch, ...] = ()
+    since: int = 0
+    order: str = ""
+    note: str = ""
 
     @property
     def record_key(self) -> str:
@@ -76,6 +84,10 @@ class Block:
             "source_id": str(self.source_id),
             "target_id": str(self.target_id),
             "runs": [list(run) for run in self.runs],
+            "epochs": [list(epoch) for epoch in self.epochs],
+            "since": self.since,
+            "order": self.order,
+            "note": self.note,
         }
 
     @staticmethod
@@ -95,6 +107,10 @@ class Block:
                 target_id=uuid.UUID(value["target_id"]),
                 runs=tuple(Run(target, source) for target, source in value["runs"]),
                 at=record.offset,
+                epochs=tuple(Epoch(source, epoch) for source, epoch in value.get("epochs", ())),
+                since=value.get("since", 0),
+                order=value.get("order", ""),
+                note=value.get("note", ""),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
@@ -105,15 +121,16 @@ class Block:
             ) from None
 
 
-CLAIM = 0  # number of the block that holds the first run of a partition's first generation, and nothing else
+CLAIM = 0  # number of the block that holds the first run of what a partition begins with, and nothing else
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the ledger says, by partition."""
+    """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from."""
 
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
     positions: dict[PartitionKey, Known] = field(default_factory=dict)  # what is copied in transactions
+    records: dict[PartitionKey, tuple[str, ...]] = field(default_factory=dict)
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
         """What is known of a partition, and the number of the newest generation (0: none)."""
@@ -140,7 +157,11 @@ class Ledger:
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
     newest = _newest(settings, flow, slots)
-    return Ledger(assembled(_blocks(newest)), positions=known_in(_in_transactions(newest)))
+    blocks = _blocks(newest)
+    records: dict[PartitionKey, tuple[str, ...]] = {}
+    for block in blocks:
+        records[block.key] = (*records.get(block.key, ()), block.record_key)
+    return Ledger(assembled(blocks), known_in(_in_transactions(newest)), records)
 
 
 def read_blocks(
@@ -182,33 +203,56 @@ def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, i
 
 
 def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
-    """Lay the generations over each other, oldest first.
-
-    A generation is right from its start to the last run that it announced. Behind that, what an older one announced
-    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
-    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
-    something they agree; after a compaction in between, the newer one wins and what contradicts it is dropped.
-    """
-    by_generation: dict[tuple[int, Generation], list[Block]] = defaultdict(list)
-    for block in sorted(blocks, key=lambda block: block.number):
-        by_generation[block.start, block.generation].append(block)
-    kept: list[Run] = []
-    for (start, _generation), own in sorted(by_generation.items(), key=_order):
-        runs = [run for block in own for run in block.runs]
-        last = runs[-1]
-        beyond = [run for run in kept if run > last]
-        if beyond and beyond[0].source - last.source < beyond[0].target - last.target:
-            beyond = []
-        kept = [*(run for run in kept if run.target < start), *runs, *beyond]
-    newest = max(blocks, key=lambda block: block.generation)
-    remembered = Remembered(OffsetMap(_packed(kept)), newest.identity, newest.source_id, newest.target_id)
+    """What all blocks say together. `since` leaves out those of a copy that was given up."""
+    newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation))
+    remembered = Remembered(
+        OffsetMap(_packed(_laid([block for block in blocks if block.identity.epoch >= newest.since]))),
+        newest.identity,
+        newest.source_id,
+        newest.target_id,
+        # of the newest producer epoch only: the order that began it may have left source offsets out
+        epochs=tuple(
+            sorted({entry for block in blocks if block.identity == newest.identity for entry in block.epochs})
+        ),
+        since=newest.since,
+        order=newest.order,
+        note=newest.note,
+    )
     return remembered, newest.generation.number
 
 
-def _order(item: tuple[tuple[int, Generation], list[Block]]) -> tuple[int, int, int, str]:
+def _laid(blocks: list[Block]) -> list[Run]:
+    """Lay the generations over each other, oldest first.
+
+    A generation is right from its first run to the last that it announced. Behind that, what an older one announced
+    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
+    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
+    something they agree; after a compaction in between, the newer one wins and what contradicts it is dropped.
+
+    A producer epoch begins with an order, at its identity's base: what older epochs announced behind that never
+    counts, because their batches are fenced.
+    """
+    by_generation: dict[tuple[int, int, Generation], list[Block]] = defaultdict(list)
+    for block in sorted(blocks, key=lambda block: block.number):
+        by_generation[block.identity.epoch, block.start, block.generation].append(block)
+    kept: list[Run] = []
+    at = min(epoch for epoch, _, _ in by_generation)
+    for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
+        if epoch > at:
+            at, kept = epoch, [run for run in kept if run.target < own[0].identity.base]
+        runs = [run for block in own for run in block.runs]
+        first, last = runs[0].target, runs[-1]
+        beyond = [run for run in kept if run > last]
+        if beyond and beyond[0].source - last.source < beyond[0].target - last.target:
+            beyond = []
+        kept = [*(run for run in kept if run.target < first), *runs, *beyond]
+    return kept
+
+
+def _order(item: tuple[tuple[int, int, Generation], list[Block]]) -> tuple[int, int, int, int, str]:
     """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
-    (start, generation), own = item
-    return start, generation.number, -own[0].at, generation.worker
+    (epoch, start, generation), own = item
+    return epoch, start, generation.number, -own[0].at, generation.worker
 
 
 def _packed(runs: list[Run]) -> tuple[Run, ...]:
@@ -234,6 +278,7 @@ class PartitionLedger:
     on_durable: Callable[[list[Run]], None]
     on_failure: Callable[[ClusterError], None]
     later: Callable[[Callable[[], None]], None]
+    epochs: Callable[[], tuple[Epoch, ...]] = tuple  # the source's leader epochs as far as they are known
     _block: list[Run] = field(default_factory=list)
     _filled: int = 0  # blocks that take no more runs
     _waiting: list[Run] = field(default_factory=list)
@@ -258,18 +303,8 @@ class PartitionLedger:
         batch, self._waiting = self._waiting[:room], self._waiting[room:]
         self._block.extend(batch)
         self._under_way = True
-        template = self.template
-        block = Block(
-            key=template.key,
-            generation=template.generation,
-            number=template.number + self._filled,
-            start=template.start,
-            identity=template.identity,
-            source_id=template.source_id,
-            target_id=template.target_id,
-            runs=tuple(self._block),
-        )
-        return block, batch
+        number = self.template.number + self._filled
+        return replace(self.template, number=number, runs=tuple(self._block), epochs=self.epochs()), batch
 
     def _go_on(self) -> None:
         with self._lock:

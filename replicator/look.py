@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from clusters.wire import codes
 from clusters.wire.connection import Connection, connect
 from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
 from replicator.batches import Batch, batches_in
+from replicator.epochs import Epoch, epoch_below
 from replicator.partition import PartitionKey
 from replicator.resume import Seen
 
@@ -29,12 +30,14 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """A partition's leader and what it says of the log."""
+    """A partition's leader and what it says of the log; epochs are those of the first record and of the end."""
 
     topic_id: uuid.UUID
     leader: Address
     start: int
     end: int
+    start_epoch: int = -1
+    end_epoch: int = -1
 
 
 class Stillness:
@@ -189,8 +192,54 @@ def leaders(
                 found[where] = _refused(settings.alias, "ListOffsets", *where, error)
             else:
                 topic_id, _ = leaders[where]
-                found[where] = Led(topic_id, address, starts[where].offset, ends[where].offset)
+                start, end = starts[where], ends[where]
+                found[where] = Led(topic_id, address, start.offset, end.offset, start.leader_epoch, end.leader_epoch)
     return found
+
+
+def diverging(
+    source: ConnectionSettings, copied: Mapping[PartitionKey, tuple[Led, int, Sequence[Epoch]]]
+) -> dict[PartitionKey, int]:
+    """Where the source's log and what was copied of it part: the first copied offset that is not the source's any more,
+    for those partitions (leader, position, epochs copied) where there is one. A source that was truncated and has grown
+    again is found too (KIP-320). Raises ClusterError."""
+    found: dict[PartitionKey, int] = {}
+    by_leader: dict[Address, dict[PartitionKey, tuple[Led, int, Sequence[Epoch]]]] = defaultdict(dict)
+    for key, (led, position, epochs) in copied.items():
+        if epoch_below(epochs, position) >= 0:
+            by_leader[led.leader][key] = led, position, epochs
+    for address, open_questions in by_leader.items():
+        with closing(connect(source, address)) as connection:
+            while open_questions:
+                lower = _parted(connection, open_questions)
+                found |= lower
+                # An answer names the largest common epoch; what was copied of that one may part lower still (KIP-595).
+                open_questions = {
+                    key: (led, lower[key], epochs)
+                    for key, (led, _, epochs) in open_questions.items()
+                    if key in lower and lower[key] > led.start and epoch_below(epochs, lower[key]) >= 0
+                }
+    return found
+
+
+def _parted(
+    connection: Connection, copied: Mapping[PartitionKey, tuple[Led, int, Sequence[Epoch]]]
+) -> dict[PartitionKey, int]:
+    """One question about each position; a lower one for those whose log parts below it."""
+    by_partition = {(led.topic_id, key.partition): key for key, (led, _, _) in copied.items()}
+    asked = tuple(
+        FetchPartition(led.topic_id, key.partition, position, epoch_below(epochs, position), max_bytes=1)
+        for key, (led, position, epochs) in copied.items()
+    )
+    lower: dict[PartitionKey, int] = {}
+    for answer in connection.fetch(asked, max_wait_ms=0, isolation=READ_COMMITTED):
+        key = by_partition[answer.topic_id, answer.partition]
+        led, position, epochs = copied[key]
+        if answer.diverging_epoch is not None:
+            common, end = answer.diverging_epoch
+            ours_end = min((entry.source for entry in epochs if entry.epoch > common), default=position)
+            lower[key] = max(min(end, ours_end, position - 1), led.start)
+    return lower
 
 
 def _refused(alias: str, what: str, topic: str, partition: int, code: int) -> RequestRefused:

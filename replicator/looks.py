@@ -1,4 +1,4 @@
-"""Looks at the logs under way: one at a time for each flow, in the worker's pool."""
+"""Looks at the logs under way, side by side in the worker's pool."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
@@ -17,6 +18,8 @@ from replicator.partition import PartitionKey
 from replicator.seat import Seat
 from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken, take_over
+
+TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
 
 Found = Taken | Loud | LookAgain
 
@@ -32,28 +35,32 @@ class Looks:
     worker_id: str
     expiration_ms: int
     stillness: Stillness = field(default_factory=Stillness)
-    _under_way: dict[str, tuple[list[Seat], Future[dict[PartitionKey, Found]]]] = field(default_factory=dict)
+    _under_way: list[tuple[list[Seat], Future[dict[PartitionKey, Found]]]] = field(default_factory=list)
 
     def start(self, seats: Iterable[Seat]) -> None:
-        """Look for those that are due."""
+        """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
+        each look reads the ledger of its slots."""
         now = time.monotonic()
+        busy = {under_way[0].key.flow for under_way, _ in self._under_way}
         due: dict[str, list[Seat]] = defaultdict(list)
         for seat in seats:
-            if seat.key.flow not in self._under_way and seat.ready_to_look(now):
+            if seat.ready_to_look(now) and seat.key.flow not in busy:
                 due[seat.key.flow].append(seat)
-        for flow_id, waiting in due.items():
-            for seat in waiting:
-                seat.looking = True
-            self._under_way[flow_id] = (waiting, self.pool.submit(self._look, waiting[0].record, waiting))
+        for waiting in due.values():
+            for together in _chunks(waiting):
+                for seat in together:
+                    seat.looks()
+                self._under_way.append((together, self.pool.submit(self._look, together[0].record, together)))
 
     def finished(self) -> Iterator[tuple[Seat, Found]]:
-        for flow_id, (seats, future) in list(self._under_way.items()):
+        under_way, self._under_way = self._under_way, []
+        for seats, future in under_way:
             if not future.done():
+                self._under_way.append((seats, future))
                 continue
-            del self._under_way[flow_id]
             results = future.result()
             for seat in seats:
-                seat.looking = False
+                seat.looked(judged=not isinstance(results[seat.key], LookAgain))
                 yield seat, results[seat.key]
 
     def _look(self, record: FlowRecord, seats: list[Seat]) -> dict[PartitionKey, Found]:
@@ -61,7 +68,26 @@ class Looks:
             source = self.connect(record.flow.source)
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
-        slots = {seat.key: seat.slot for seat in seats}
         return take_over(
-            record, slots, source, self.target, self.expiration_ms, self.stillness, self.worker_id, self.writer
+            record,
+            {seat.key: seat.slot for seat in seats},
+            source,
+            self.target,
+            self.expiration_ms,
+            self.stillness,
+            self.worker_id,
+            self.writer,
+            {seat.key: seat.order for seat in seats if seat.order is not None},
         )
+
+
+def _chunks(seats: list[Seat]) -> Iterator[list[Seat]]:
+    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice."""
+    chunk: list[Seat] = []
+    for _slot, group in groupby(sorted(seats, key=lambda seat: seat.slot), key=lambda seat: seat.slot):
+        chunk += group
+        if len(chunk) >= TOGETHER:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

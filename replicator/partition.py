@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch, Sifted
+from replicator.epochs import Epoch
 from replicator.errors import BadBatch
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
@@ -87,6 +88,7 @@ class PartitionCopy:
     depth: int
     depth_confirmed: int
     leader_epoch: int = -1
+    epochs: list[Epoch] = field(default_factory=list)  # of the source, as far as they are known
     ready: deque[Outgoing] = field(default_factory=deque)
     in_flight: deque[Outgoing] = field(default_factory=deque)
     buffered: int = 0  # bytes in ready and in_flight
@@ -119,12 +121,15 @@ class PartitionCopy:
         with self.lock:
             for batch in sifted.batches:
                 target = self._prepared
+                begins = self._begins_epoch(batch.base, batch.leader_epoch)
                 for first, records in batch.spans or ((batch.base, batch.records),):
-                    if first != self._expected:
+                    if first != self._expected or begins:
                         runs.append(Run(target, first))
+                        begins = False
                     target += records
                     self._expected = first + records
                 self._prepare(batch)
+            self._begins_epoch(self._expected, sifted.leader_epoch)  # in the gap at the end, if it has one
             if sifted.position != self._expected:
                 runs.append(Run(self._prepared, sifted.position))
                 self._expected = sifted.position
@@ -212,6 +217,14 @@ class PartitionCopy:
         if now is None or self.expiration_ms is None:
             return self.depth_confirmed
         return PIPELINE if newest + self.expiration_ms - now > MARGIN_MS else 1
+
+    def _begins_epoch(self, source: int, epoch: int) -> bool:
+        """Whether another leader epoch begins here that the ledger must know before anything behind it is sent. The
+        first one that is known at all need not: as long as it is not written down it counts as unknown."""
+        if epoch < 0 or (self.epochs and self.epochs[-1].epoch == epoch):
+            return False
+        self.epochs.append(Epoch(source, epoch))
+        return len(self.epochs) > 1
 
     def _prepare(self, batch: Batch) -> None:
         header = rewritten(

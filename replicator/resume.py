@@ -10,20 +10,29 @@ import uuid
 from dataclasses import dataclass
 
 from replicator.batches import Batch
+from replicator.epochs import Epoch
 from replicator.header import SEQUENCE_SPACE
 from replicator.offsetmap import OffsetMap
 from replicator.partition import MARGIN_MS, PIPELINE, Identity
-from replicator.states import LookAgain, Loud
+from replicator.states import LookAgain, Loud, Span
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the ledger holds of a partition. `map` covers everything that was ever announced for it."""
+    """What the ledger holds of a partition. `map` covers everything that was ever announced for it.
+
+    epochs: the source's leader epochs as they were copied, by offset. since: the producer epoch from which on runs
+    count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
+    """
 
     map: OffsetMap
     identity: Identity
     source_id: uuid.UUID
     target_id: uuid.UUID
+    epochs: tuple[Epoch, ...] = ()
+    since: int = 0
+    order: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class Seen:
     tail: the last batch on the target, None when the log is empty. producer: (epoch, last sequence, last record
     time) that the target's leader holds for our producer id, None when it holds nothing. settled: the
     target's end stood still for longer than any request can still be under way; source_settled: the source's end did.
+    diverges_at: the first copied source offset that is not the source's any more (KIP-320), None while all are.
     """
 
     source_id: uuid.UUID
@@ -47,17 +57,25 @@ class Seen:
     expiration: int
     settled: bool
     source_settled: bool = False
+    diverges_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer."""
+    """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
+
+    since, order, note: see Remembered. claims: this begins something, and workers have to agree on where.
+    """
 
     identity: Identity
     position: int
     target_end: int
     depth: int
     depth_confirmed: int
+    since: int = 0
+    order: str = ""
+    note: str = ""
+    claims: bool = False
 
 
 def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: str) -> Resume | Loud | LookAgain:
@@ -68,22 +86,28 @@ def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: s
     if stop is not None:
         return stop
     identity = remembered.identity
-    if seen.producer is not None:
-        _epoch, last_sequence, _time = seen.producer
+    producer = seen.producer
+    if producer is not None and producer[0] > identity.epoch:
+        return LookAgain(f"a worker writes with producer epoch {producer[0]}, the ledger says {identity.epoch}")
+    if producer is not None and producer[0] < identity.epoch:
+        producer = None  # from before an order: it says nothing about what this epoch wrote
+    if producer is not None:
+        _epoch, last_sequence, _time = producer
         ahead = (identity.base + last_sequence + 1 - seen.target_end) % SEQUENCE_SPACE
         if ahead >= SEQUENCE_SPACE // 2:
             return Loud(
                 "duplicated",
                 f"the target's log ends at {seen.target_end}, but the broker last saw sequence {last_sequence} "
                 f"of a flow that began at {identity.base}",
+                target=Span(identity.base, seen.target_end),
             )
         if ahead:
             return LookAgain(f"{ahead} records behind offset {seen.target_end} are not replicated yet")
-    young = seen.producer is not None and seen.producer[2] + seen.expiration - seen.now > MARGIN_MS
+    young = producer is not None and producer[2] + seen.expiration - seen.now > MARGIN_MS
     if not young and seen.target_end > identity.base and not seen.settled:
         return LookAgain("the broker may have forgotten our sequence numbers; waiting until nothing is under way")
     position = remembered.map.source_position(seen.target_end)
-    lost = _source_range(position, seen)
+    lost = _source_range(position, remembered.map, seen)
     if lost is not None:
         return lost
     return Resume(
@@ -92,6 +116,9 @@ def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: s
         target_end=seen.target_end,
         depth=PIPELINE if young else 1,
         depth_confirmed=PIPELINE if young or seen.target_end == identity.base else 1,
+        since=remembered.since,
+        order=remembered.order,
+        note=remembered.note,
     )
 
 
@@ -101,6 +128,7 @@ def _first_time(seen: Seen, producer_id: int, start: str) -> Resume | Loud:
             "target_foreign_write",
             f"the target partition already holds offsets {seen.target_start} to {seen.target_end - 1}, "
             "and the ledger knows nothing of them",
+            target=Span(seen.target_start, seen.target_end),
         )
     return Resume(
         identity=Identity(producer_id, 0, seen.target_end),
@@ -108,48 +136,91 @@ def _first_time(seen: Seen, producer_id: int, start: str) -> Resume | Loud:
         target_end=seen.target_end,
         depth=1,
         depth_confirmed=PIPELINE,
+        claims=True,
     )
 
 
 def _other_topics(remembered: Remembered, seen: Seen) -> Loud | None:
     if seen.target_id != remembered.target_id:
-        return Loud("target_gone", f"the target topic has id {seen.target_id}, the ledger {remembered.target_id}")
+        return Loud(
+            "target_gone",
+            f"the target topic has id {seen.target_id}, the ledger {remembered.target_id}",
+            expected_id=remembered.target_id,
+            found_id=seen.target_id,
+        )
     if seen.source_id != remembered.source_id:
-        return Loud("source_recreated", f"the source topic has id {seen.source_id}, the ledger {remembered.source_id}")
+        return Loud(
+            "source_recreated",
+            f"the source topic has id {seen.source_id}, the ledger {remembered.source_id}; the old one was copied "
+            f"through {remembered.map.source_position(seen.target_end)}, the new one holds offsets "
+            f"{Span(seen.source_start, seen.source_end)}",
+            source=Span(seen.source_start, seen.source_end),
+            expected_id=remembered.source_id,
+            found_id=seen.source_id,
+        )
     return None
 
 
 def _foreign_tail(identity: Identity, seen: Seen) -> Loud | None:
     """The last stored batch must be ours and stand where its sequence number says."""
     tail = seen.tail
-    if tail is None:
+    if tail is None or (_from_before(tail, identity) and tail.end <= identity.base):
         return None
+    extent = Span(tail.base, tail.end)
+    if _from_before(tail, identity):
+        return Loud(
+            "duplicated",
+            f"the batch at target offsets {extent} was sent before the order that made offset {identity.base} the "
+            f"beginning of producer epoch {identity.epoch}, and landed after it",
+            target=Span(identity.base, tail.end),
+        )
     if (tail.producer_id, tail.producer_epoch) != (identity.producer_id, identity.epoch):
         return Loud(
             "target_foreign_write",
             f"the batch at target offsets {tail.base} to {tail.end - 1} is by producer {tail.producer_id} "
             f"epoch {tail.producer_epoch}, this flow writes as {identity.producer_id} epoch {identity.epoch}",
+            target=extent,
         )
     if tail.base_sequence != identity.sequence(tail.base):
         return Loud(
             "duplicated",
             f"the batch at target offsets {tail.base} to {tail.end - 1} carries sequence {tail.base_sequence}, "
             f"{identity.sequence(tail.base)} belongs there",
+            target=extent,
         )
     return None
 
 
-def _source_range(position: int, seen: Seen) -> Loud | LookAgain | None:
+def _from_before(tail: Batch, identity: Identity) -> bool:
+    """Whether this flow wrote the batch before the order that began the present producer epoch."""
+    return tail.producer_id == identity.producer_id and 0 <= tail.producer_epoch < identity.epoch
+
+
+def _source_range(position: int, offsets: OffsetMap, seen: Seen) -> Loud | LookAgain | None:
     if position < seen.source_start:
+        lost = Span(position, seen.source_start)
         return Loud(
             "source_expired",
-            f"source offsets {position} to {seen.source_start - 1} are gone: the log now starts at {seen.source_start}",
+            f"source offsets {lost} are gone, at most {lost.end - lost.first} records: the log now starts at "
+            f"{seen.source_start}",
+            source=lost,
         )
+    if seen.diverges_at is not None:
+        return _truncated(seen.diverges_at, position, offsets, seen)
     if position > seen.source_end and not seen.source_settled:
         return LookAgain(f"the source's log ends at {seen.source_end}, below {position}: it may still be recovering")
     if position > seen.source_end:
-        return Loud(
-            "source_truncated",
-            f"the source is copied through {position}, but its log ends at {seen.source_end}",
-        )
+        return _truncated(seen.source_end, position, offsets, seen)
     return None
+
+
+def _truncated(first: int, position: int, offsets: OffsetMap, seen: Seen) -> Loud:
+    """`first`: the first source offset that was copied and is not the source's any more."""
+    gone, kept = Span(first, position), Span(offsets.to_target(first, seen.target_end), seen.target_end)
+    return Loud(
+        "source_truncated",
+        f"source offsets {gone} were copied and do not exist there any more (its log now ends at {seen.source_end}); "
+        f"target offsets {kept} hold what the source lost",
+        source=gone,
+        target=kept,
+    )

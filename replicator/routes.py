@@ -11,6 +11,7 @@ from clusters.control import ControlWriter
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from replicator.discovery import Discovery
+from replicator.epochs import epoch_below
 from replicator.guards import Guards
 from replicator.ledger import PartitionLedger
 from replicator.links import Link, Route, SourceLink, TargetLink
@@ -20,7 +21,7 @@ from replicator.partition import PartitionCopy, PartitionKey
 from replicator.rate import Rate
 from replicator.repack import Terms
 from replicator.seat import Seat
-from replicator.takeover import Taken
+from replicator.takeover import EPOCHS_KEPT, Taken
 
 log = logging.getLogger("watershed.worker")
 
@@ -55,19 +56,20 @@ class Routes:
             acked=decided.target_end,
             depth=decided.depth,
             depth_confirmed=decided.depth_confirmed,
-            leader_epoch=seat.leader_epoch,
+            leader_epoch=epoch_below(taken.block.epochs, decided.position),
+            epochs=list(taken.block.epochs),
             expiration_ms=self.expiration_ms,
         )
-        sender = self._link("send", self.target, taken.target.leader)
 
         def durable(runs: list[Run]) -> None:
             copy.durable(runs)
-            sender.wake()
+            route.wake()
 
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
-        ledger = PartitionLedger(self.writer, taken.block, durable, failed, self.later)
+        epochs = lambda: tuple(copy.epochs[-EPOCHS_KEPT:])  # noqa: E731
+        ledger = PartitionLedger(self.writer, taken.block, durable, failed, self.later, epochs)
         source = self.connect(seat.record.flow.source)
         route = Route(
             copy=copy,
@@ -76,7 +78,7 @@ class Routes:
             leave_out=self.guards.of(seat.record, source),
             source=taken.source.leader,
             target=taken.target.leader,
-            wake=sender.wake,
+            weight=seat.record.flow.weight,
             terms=Terms(
                 self.discovery.limits_of(seat.key.flow, seat.key.target_topic), self._refused.get(seat.key, {})
             ),
@@ -85,8 +87,8 @@ class Routes:
         copy.announce(first)
         ledger.append(first)
         self._routes[id(route)] = route
-        seat.took_route(route)
-        sender.add(route)
+        seat.took_route(route, decided.note)
+        self._link("send", self.target, taken.target.leader).add(route)
         self._link("fetch", source, taken.source.leader).add(route)
         log.info(
             "copying",
@@ -123,7 +125,7 @@ class Routes:
         key = (kind, settings.alias, address)
         link = self._links.get(key)
         if link is None or not link.is_alive():
-            link = SourceLink(settings, address, self._may_fetch) if kind == "fetch" else TargetLink(settings, address)
+            link = SourceLink(settings, address, self._room) if kind == "fetch" else TargetLink(settings, address)
             self._links[key] = link
             link.start()
         return link
@@ -139,5 +141,6 @@ class Routes:
             found.update(link.counters())
         return dict(found)
 
-    def _may_fetch(self) -> bool:
-        return self.buffered() < BUDGET_BYTES
+    def _room(self) -> int:
+        """Bytes that may still be fetched."""
+        return BUDGET_BYTES - self.buffered()

@@ -11,8 +11,10 @@ from clusters.status import PartitionStatus
 from replicator import states
 from replicator.lag import Lag
 from replicator.links import Route
+from replicator.orders import Order
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
+from replicator.targets import Held
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
 TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
@@ -32,7 +34,15 @@ class Seat:
     waiting_for: str = ""  # why it is looked at again
     not_before: float = 0.0  # monotonic
     delay: float = FIRST_DELAY_S
-    leader_epoch: int = -1  # of the last batch fetched, so that a truncated source is noticed (KIP-320)
+    order: Order | None = None  # the newest that was given for this partition
+    judged: str = ""  # id of the order that a look obeyed or refused
+    looking_at: str = ""  # id of the order that the look under way was told
+    note: str = ""  # what was given up on the way, and by whose order
+    retry: float = states.RETRY_FIRST_S  # of a loud state that may heal by itself
+    serving: int = -1  # the slot that makes it ours: its own, or where the placement puts it
+    held: Held | None = None  # why it has no place on the target
+    hint: str = ""  # what a person should know although it is copied
+    published: PartitionStatus | None = None
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
     _since: float = 0.0  # when that reason came first
@@ -46,33 +56,56 @@ class Seat:
 
     @property
     def slot(self) -> int:
+        """Where its ledger and status records are, for ever."""
         return slot_of(self.key.flow, self.key.topic, self.key.partition)
 
     def ready_to_look(self, now: float) -> bool:
         return (
             self.wanted
+            and self.held is None
             and self.route is None
             and not self.looking
-            and (self.stopped is None or self.stopped.state in states.SELF_HEALING)
+            and (self.stopped is None or self.stopped.state in states.SELF_HEALING or self.ordered)
             and self.record.state == "running"
             and now >= self.not_before
         )
 
-    def took_route(self, route: Route) -> None:
-        self.route, self.waiting_for, self.stopped = route, "", None
+    @property
+    def ordered(self) -> bool:
+        """Whether an order waits that no look has judged."""
+        return self.order is not None and self.order.id != self.judged
+
+    def given(self, order: Order | None) -> None:
+        """The newest order for this partition; one that is new is looked into at once."""
+        if order != self.order:
+            self.order, self.not_before = order, 0.0
+
+    def looks(self) -> None:
+        """A look at the logs begins."""
+        self.looking, self.looking_at = True, "" if self.order is None else self.order.id
+
+    def looked(self, *, judged: bool) -> None:
+        """It ended; `judged`: whatever was ordered is obeyed or refused now."""
+        self.looking = False
+        if judged:
+            self.judged = self.looking_at
+
+    def took_route(self, route: Route, note: str = "") -> None:
+        self.route, self.waiting_for, self.stopped, self.note = route, "", None, note
         self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
 
     def found(self, trouble: Loud | LookAgain, now: float) -> None:
         """A look, or copying, ended in `trouble`."""
         if isinstance(trouble, Loud):
-            self.stopped, self.not_before = trouble, now + states.RETRY_S
+            self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
+            self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
             return
         if trouble.reason != self._last_reason:
             self.same, self._since = 0, now
         self.same += 1
         self._last_reason = trouble.reason
         if trouble.in_the_end is not None and self.same >= TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
-            self.stopped = Loud(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row")
+            self.found(Loud(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row"), now)
             return
         self.waiting_for = trouble.reason
         self.not_before = now + self.delay
@@ -92,7 +125,7 @@ class Seat:
             if copy.source_end >= 0:
                 self._lag.saw_end(self._source_end, now)
             if copy.copied_bytes:
-                self.delay = FIRST_DELAY_S
+                self.delay, self.retry = FIRST_DELAY_S, states.RETRY_FIRST_S
             if copy.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
@@ -113,18 +146,34 @@ class Seat:
             open_records=open_records,
             rate_bytes=round(rate, 1),
             copied_bytes=copied_bytes,
-            error=self.stopped.error if self.stopped else self.waiting_for or None,
-            remedy=self.stopped.remedy if self.stopped else None,
+            error=self._error(),
+            remedy=self._remedy(),
+            seen=self.stopped.to_json() if self.stopped else None,
+            note="; ".join(text for text in (self.note, self.hint) if text) or None,
+            young=self.route is not None and self.route.copy.depth > 1,
             worker=worker,
             pid=pid,
             at_ms=int(time.time() * 1000),
         )
+
+    def _remedy(self) -> str | None:
+        if self.held is not None:
+            return self.held.remedy
+        return self.stopped.remedy_for(self.key.flow, self.key.topic, self.key.partition) if self.stopped else None
+
+    def _error(self) -> str | None:
+        if self.held is not None:
+            return self.held.error
+        said = [self.stopped.error if self.stopped else "", self.waiting_for]
+        return "; ".join(text for text in said if text) or None
 
     def _state(self) -> str:
         if self.stopped is not None:
             return self.stopped.state
         if self.record.state != "running":
             return states.PAUSED if self.record.state == "paused" else states.STOPPED
+        if self.held is not None:
+            return self.held.state
         if self.route is None:
             return states.RETRYING if self.waiting_for else states.STARTING
         if self.route.copy.source_end < 0 or self._source_end - self._source_position > NEAR:

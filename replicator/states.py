@@ -40,7 +40,8 @@ REMEDIES: Final = {
     + _RESEED,
     "rejected": "the target refuses a record. Compare {topic} on both sides (max.message.bytes, "
     "message.timestamp.after.max.ms, message.timestamp.before.max.ms, cleanup.policy), set what is missing on the "
-    f"target, then {_RESTART}; or set `delivery: {{{{rejected: quarantine}}}}` in the file and `topology apply {{file}}`",
+    f"target, then {_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow and "
+    "`topology apply {file}`",
     "unauthorised": "give the worker's principal the right that is named; it tries again by itself",
     "unsupported": f"this batch cannot be rewritten by this version; when it is gone from the source, {_RESTART}",
 }
@@ -70,7 +71,7 @@ class Loud:
     """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets.
 
     source, target: the offsets concerned on either side, as far as they are known. expected_id, found_id: topic ids
-    where another topic stands than the ledger's. generation: the ledger's newest, which an order has to name.
+    where another topic stands than the ledger's.
     """
 
     state: str
@@ -79,7 +80,6 @@ class Loud:
     target: Span | None = None
     expected_id: uuid.UUID | None = None
     found_id: uuid.UUID | None = None
-    generation: int | None = None
 
     @property
     def remedy(self) -> str:
@@ -96,7 +96,6 @@ class Loud:
             "target": None if self.target is None else list(self.target),
             "expected_id": None if self.expected_id is None else str(self.expected_id),
             "found_id": None if self.found_id is None else str(self.found_id),
-            "generation": self.generation,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,15 +11,19 @@ from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flows import FlowRecord
 from clusters.names import FlowId
 from clusters.settings import ConnectionSettings
+from replicator.consolidation import consolidate
+from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
-from replicator.ledger import CLAIM, Block, Generation, read_blocks, read_ledger
-from replicator.look import Led, Stillness, look
+from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
+from replicator.look import Led, Stillness, diverging, look
 from replicator.offsetmap import Run
+from replicator.orders import Order, by_policy, journal, obeyed
 from replicator.partition import PartitionKey
-from replicator.resume import Resume, resume
+from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud
 
 Connect = Callable[[str], ConnectionSettings]
+EPOCHS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,10 @@ def take_over(
     stillness: Stillness,
     worker: str,
     writer: ControlWriter,
+    orders: Mapping[PartitionKey, Order] | None = None,
 ) -> dict[PartitionKey, Taken | Loud | LookAgain]:
-    """Decide for partitions of one flow (with their slots) how they go on. Never raises ClusterError."""
+    """Decide for partitions of one flow (with their slots) how they go on; `orders` are what persons decided about
+    some of them. Never raises ClusterError."""
     if record.producer_id is None:
         told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
         return {key: LookAgain(told) for key in keys}
@@ -50,9 +57,11 @@ def take_over(
         looked = look(keys, source, target, record.producer_id, expiration_ms, stillness)
         # Read after the look: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots)
+        parted = diverging(source, _copied(ledger, looked))
     except (ClusterError, ReplicatorError) as error:
         return {key: LookAgain(str(error)) for key in keys}
     known = {key: ledger.remembered(key) for key in keys}
+    judge = _Judge(record, writer, orders or {})
     taken: dict[PartitionKey, Taken | Loud | LookAgain] = {}
     for key, found in looked.items():
         if isinstance(found, ClusterError):
@@ -60,11 +69,7 @@ def take_over(
             continue
         seen, at_source, at_target = found
         remembered, generation = known[key]
-        try:
-            decided = resume(remembered, seen, record.producer_id, record.start_of(key.topic, key.partition))
-        except ReplicatorError as error:  # a map that contradicts the log concerns its partition only
-            taken[key] = LookAgain(str(error), "duplicated")
-            continue
+        decided = judge.decided(key, remembered, generation, replace(seen, diverges_at=parted.get(key)))
         if not isinstance(decided, Resume):
             taken[key] = decided
             continue
@@ -77,22 +82,90 @@ def take_over(
             source_id=at_source.topic_id,
             target_id=at_target.topic_id,
             runs=(),
+            epochs=_epochs(remembered, decided, at_source),
+            since=decided.since,
+            order=decided.order,
+            note=decided.note,
         )
         taken[key] = Taken(decided, at_source, at_target, block)
-    first_time = [found for key, found in taken.items() if isinstance(found, Taken) and known[key][0] is None]
-    if first_time:
-        try:
-            taken |= claimed(first_time, target, slots, writer)
-        except (ClusterError, ReplicatorError) as error:
-            return {key: LookAgain(str(error)) for key in keys}
+    beginning = [found for found in taken.values() if isinstance(found, Taken) and found.resume.claims]
+    going_on = [found for found in taken.values() if isinstance(found, Taken) and not found.resume.claims]
+    try:
+        if beginning:
+            taken |= claimed(beginning, target, slots, writer)
+        for goes_on in going_on:
+            taken[goes_on.block.key] = replace(goes_on, block=consolidate(goes_on.block, ledger, writer))
+    except (ClusterError, ReplicatorError) as error:
+        return {key: LookAgain(str(error)) for key in keys}
     return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    record: FlowRecord
+    writer: ControlWriter
+    orders: Mapping[PartitionKey, Order]
+
+    def decided(
+        self, key: PartitionKey, remembered: Remembered | None, generation: int, seen: Seen
+    ) -> Resume | Loud | LookAgain:
+        """What the logs say, and what was ordered or is the flow's policy."""
+        start = self.record.start_of(key.topic, key.partition)
+        assert self.record.producer_id is not None
+        try:
+            decided = resume(remembered, seen, self.record.producer_id, start)
+        except ReplicatorError as error:  # a map that contradicts the log concerns its partition only
+            return LookAgain(str(error), "duplicated")
+        order = self.orders.get(key)
+        if order is not None:
+            decided = obeyed(order, decided, remembered, generation, seen, start)
+        if not isinstance(decided, Loud) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
+            return decided
+        policy = by_policy(key, decided, generation, int(time.time() * 1000))
+        decided = obeyed(policy, decided, remembered, generation, seen, start)
+        if isinstance(decided, Resume):
+            try:
+                journal(self.writer, policy, self.record.topology)
+            except ClusterError as error:
+                return LookAgain(f"the decision could not be journaled: {error}")
+        return decided
+
+
+def _copied(
+    ledger: Ledger, looked: Mapping[PartitionKey, tuple[Seen, Led, Led] | ClusterError]
+) -> dict[PartitionKey, tuple[Led, int, tuple[Epoch, ...]]]:
+    """Source leader, position and copied leader epochs of the partitions whose topics are still those of the ledger."""
+    found: dict[PartitionKey, tuple[Led, int, tuple[Epoch, ...]]] = {}
+    for key, what in looked.items():
+        remembered, _ = ledger.remembered(key)
+        if isinstance(what, ClusterError) or remembered is None:
+            continue
+        seen, at_source, _ = what
+        if (seen.source_id, seen.target_id) != (remembered.source_id, remembered.target_id):
+            continue
+        try:
+            position = remembered.map.source_position(seen.target_end)
+        except ReplicatorError:
+            continue  # judged with everything else
+        if position >= seen.source_start:
+            found[key] = at_source, position, remembered.epochs
+    return found
+
+
+def _epochs(remembered: Remembered | None, decided: Resume, source: Led) -> tuple[Epoch, ...]:
+    """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
+    if remembered is not None and not decided.claims:
+        return tuple(entry for entry in remembered.epochs if entry.source < decided.position)[-EPOCHS_KEPT:]
+    at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(decided.position, -1)
+    return (Epoch(decided.position, at),) if at >= 0 else ()
 
 
 def claimed(
     candidates: list[Taken], target: ConnectionSettings, slots: list[int], writer: ControlWriter
 ) -> dict[PartitionKey, Taken | LookAgain]:
     """Agree on where a partition begins. Two workers may look for the first time at once and find other starts
-    (`start: latest`, retention): both write a claim, the first one in the ledger counts, the other withdraws."""
+    (`start: latest`, retention); so do two that obey one order. Both write a claim, the first one in the ledger counts,
+    the other withdraws."""
     claims: dict[PartitionKey, Block] = {}
     for found in candidates:
         run = Run(found.resume.target_end, found.resume.position)
@@ -110,16 +183,20 @@ def claimed(
     if failures:
         raise failures[0]
     first_claim = dict(claims)
+    later: set[PartitionKey] = set()  # the ledger has gone on since we read it: our claim comes too late
     for block in read_blocks(target, slots=slots):
-        if block.key in claims and block.number == CLAIM and block.generation.number == 1:
-            before = first_claim[block.key]
-            if before.at < 0 or block.at < before.at:
-                first_claim[block.key] = block
+        if block.key not in claims:
+            continue
+        claim, before = claims[block.key], first_claim[block.key]
+        if (block.identity.epoch, block.generation.number) > (claim.identity.epoch, claim.generation.number):
+            later.add(block.key)
+        elif (block.number, block.identity.epoch) == (CLAIM, claim.identity.epoch) and not 0 <= before.at < block.at:
+            first_claim[block.key] = block
     decided: dict[PartitionKey, Taken | LookAgain] = {}
     for found in candidates:
         key = found.block.key
         first = first_claim[key]
-        if first.generation == found.block.generation:
+        if first.generation == found.block.generation and key not in later:
             decided[key] = found
         else:
             slot = slot_of(key.flow, key.topic, key.partition)

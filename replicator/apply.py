@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from clusters.admin import Admin
 from clusters.control import FLOWS, ControlWriter, ensure_control_topics, read_log
 from clusters.flows import FlowRecord, read_flows, write_flow
+from clusters.producers import ProducerRecord, read_producers, register
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
-from replicator.errors import ReplicatorError
+from replicator.ledger import read_ledger
+from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_unsupported
 from replicator.targets import Mapped, copied_topics, mapped_topics
 from topology.plan import Plan, PlanFlow
 
+__all__ = ["CannotApply", "Change", "apply_plan"]
+
 Connect = Callable[[str], ConnectionSettings]
-
-
-class CannotApply(ReplicatorError):
-    """The plan asks for something that this version does not do, or that would change what is copied already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +40,49 @@ def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = 
     Raises CannotApply before anything is changed, ClusterError when a cluster cannot be used.
     """
     for flow in plan.flows:
-        _refuse_unsupported(plan, flow)
+        refuse_unsupported(flow)
     settings = {alias: connect_to(alias) for flow in plan.flows for alias in (flow.source, flow.target)}
-    for each in settings.values():
+    ids: dict[str, str] = {}
+    for alias, each in settings.items():
         with Admin(each) as admin:
             admin.check_identity()
+            ids[alias] = admin.cluster_id()
+    targets = sorted({flow.target for flow in plan.flows})
+    there = {alias: read_flows(settings[alias]) for alias in targets}
+    flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in plan.flows]
     changes: list[Change] = []
 
     def changed(change: Change) -> None:
         changes.append(change)
         say(change)
 
-    for target in sorted({flow.target for flow in plan.flows}):
+    for target in targets:
         with Admin(settings[target]) as admin, ControlWriter(settings[target], "watershed-apply") as writer:
-            before = set(admin.topics())
+            names = set(admin.topics())
             ensure_control_topics(admin)
-            for name in sorted(set(admin.topics()) - before):
+            for name in sorted(set(admin.topics()) - names):
                 changed(Change(target, "created control topic", name))
-            there, copied = read_flows(settings[target]), copied_topics(settings[target])
-            for flow in plan.flows:
+            copied, producers = copied_topics(settings[target]), read_producers(settings[target])
+            for flow in flows:
                 if flow.target == target:
-                    _apply_flow(plan, flow, settings, admin, writer, there.get(flow.id), copied, changed)
+                    before = there[target].get(flow.id)
+                    _apply_flow(plan, flow, settings, admin, writer, before, copied, producers, changed)
     return changes
+
+
+def _as_before(
+    plan: Plan, flow: PlanFlow, before: FlowRecord | None, ids: dict[str, str], settings: dict[str, ConnectionSettings]
+) -> PlanFlow:
+    """The flow as it may go on from what was applied before. Raises CannotApply."""
+    if before is None:
+        return flow
+    refuse_change(plan, flow, before, ids[flow.source])
+
+    def copied() -> bool:
+        ledger = read_ledger(settings[flow.target], flow=flow.id)
+        return bool(ledger.partitions or ledger.positions)
+
+    return kept_delivery(flow, before.flow, copied)
 
 
 def _apply_flow(
@@ -72,18 +93,9 @@ def _apply_flow(
     writer: ControlWriter,
     before: FlowRecord | None,
     copied: dict[str, dict[str, Mapped]],
+    producers: dict[int, ProducerRecord],
     changed: Callable[[Change], None],
 ) -> None:
-    if before is not None and before.topology != plan.topology:
-        raise CannotApply(
-            f"flow {flow.id} into {flow.target} belongs to topology {before.topology}; "
-            f"give the flow of {plan.topology} a suffix, or remove it from one of the two files"
-        )
-    if before is not None and before.flow.naming != flow.naming:
-        raise CannotApply(
-            f"flow {flow.id} already copies with other target names; a changed naming would copy everything again. "
-            "Give the flow a suffix to start a second one, or restore the naming"
-        )
     with Admin(settings[flow.source]) as source:
         source_id = source.cluster_id()
         if flow.state == "running":
@@ -95,21 +107,19 @@ def _apply_flow(
                 if mapped.held is not None and mapped.held.cause is not None:
                     raise mapped.held.cause
         existed = _existed(flow, source, before) if flow.start == "latest" else None
+    producer_id = before.producer_id if before else None
+    if producer_id is None:
+        producer_id = _producer_id(settings[flow.target])
+    _register(writer, plan, flow, producer_id, source_id, producers)
     if before is not None and (before.flow, before.plan_hash, before.source_cluster_id) == (flow, plan.hash, source_id):
         return
-    if before is not None and before.source_cluster_id != source_id:
-        raise CannotApply(
-            f"flow {flow.id} copied from cluster {before.source_cluster_id} so far, and {flow.source} is {source_id}; "
-            "give the flow a suffix to copy from the other cluster"
-        )
-    producer_id = before.producer_id if before else None
     record = FlowRecord(
         flow=flow,
         plan_hash=plan.hash,
         topology=plan.topology,
         generation=before.generation if before else 1,
         state=before.state if before and before.flow.state == flow.state else flow.state,
-        producer_id=producer_id if producer_id is not None else _producer_id(settings[flow.target]),
+        producer_id=producer_id,
         source_cluster_id=source_id,
         existed=existed,
     )
@@ -118,6 +128,19 @@ def _apply_flow(
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
     changed(Change(flow.target, "updated flow" if before else "wrote flow", flow.id))
+
+
+def _register(
+    writer: ControlWriter,
+    plan: Plan,
+    flow: PlanFlow,
+    producer_id: int,
+    source_id: str,
+    producers: dict[int, ProducerRecord],
+) -> None:
+    """Before the flow's record, which is what workers wait for: the registry must know an id before its first batch."""
+    if producer_id not in producers:
+        register(writer, ProducerRecord(producer_id, flow.id, (source_id,), "sequence", plan.topology))
 
 
 def _existed(flow: PlanFlow, source: Admin, before: FlowRecord | None) -> dict[str, int]:
@@ -141,36 +164,3 @@ def _agreed_producer_id(target: ConnectionSettings, flow_id: str) -> int | None:
         if record.key == flow_id and record.value is not None:
             return FlowRecord.from_json(record.value).producer_id
     return None
-
-
-def _refuse_unsupported(plan: Plan, flow: PlanFlow) -> None:
-    if flow.offsets != "mapped":
-        raise CannotApply(f"flow {flow.id} asks for offsets: {flow.offsets}; this version copies with `mapped` only")
-    if flow.merge:
-        raise CannotApply(
-            f"flow {flow.id} merges into a topic with several writers, which this version does not copy; "
-            "use `naming: {policy: prefix}` so that each source keeps its own target topic"
-        )
-    if flow.guard == "producer_id" and flow.forward == "all" and _returns(plan, flow):
-        raise CannotApply(
-            f"flow {flow.id} lies on a ring of three or more clusters with `forward: all`; stopping loops there needs "
-            "one producer id a path, which this version does not have. Use `forward: local` or prefix naming"
-        )
-
-
-def _returns(plan: Plan, flow: PlanFlow) -> bool:
-    """Whether what this flow brings can come back to its source by a way of two or more other hops."""
-    following: dict[str, set[str]] = {}
-    for other in plan.flows:
-        following.setdefault(other.source, set()).add(other.target)
-    todo, seen = [(flow.target, 1)], {(flow.target, 1)}
-    while todo:
-        cluster, hops = todo.pop()
-        for reached in following.get(cluster, ()):
-            if reached == flow.source and hops > 1:
-                return True
-            step = (reached, min(hops + 1, 2))
-            if reached != flow.source and step not in seen:
-                seen.add(step)
-                todo.append(step)
-    return False

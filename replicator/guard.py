@@ -1,34 +1,64 @@
-"""The loop guard: which batches of a source must not travel on, told by the producer id in their header.
+"""The loop guard: which batches of a source must not travel on, and which way a batch came, told by the producer id in
+its header.
 
-A batch that a Watershed flow wrote carries that flow's producer id for ever. What came from this flow's own
-target must not go back there; with `forward: local` nothing that any flow brought travels on.
+A batch that a Watershed flow wrote carries that flow's producer id for ever, and the registry of its cluster
+(`clusters.producers`) says which clusters its records were in. What was in this flow's target must not go back there;
+with `forward: local` nothing that any flow brought travels on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from replicator.batches import Batch
 
+Path = tuple[str, ...]  # cluster ids, birth place first
+NOBODY: Final = -1  # the producer id of a batch without one
+REMEMBERED: Final = 10_000  # producer ids; applications that come and go have a new one each time
 
+
+@dataclass(slots=True)
 class Guard:
-    """`origins()` gives producer id → id of the cluster that flow reads from, for all flows into the source.
-    `target` is this flow's target's cluster id: another topology file may know the same cluster by another alias.
+    """`source` and `target` are cluster ids: another topology file may know the same cluster by another alias.
+    `registry` reads, for all flows into the source: producer id → path, from the birth place to that flow's source.
+    guarded: False for `guard: none`, which lets return what was at the target and forgets the way; paths: whether the
+    flow writes with an id a path, so that the way must be told.
 
-    A flow's producer id is registered before its first batch is written. So an id that is unknown after reading the
-    registry again belongs to an ordinary producer, for good.
+    An id is registered before its first batch is written. So one that is unknown after reading the registry again
+    belongs to an application, for good. Thread-safe as far as `registry` is.
     """
 
-    def __init__(self, target: str, forward: str, origins: Callable[[], dict[int, str]]) -> None:
-        self._target, self._forward, self._origins = target, forward, origins
-        self._leave_out: dict[int, bool] = {-1: False}
+    source: str
+    target: str
+    forward: str
+    registry: Callable[[], Mapping[int, Path]]
+    guarded: bool = True
+    paths: bool = False
+    _known: dict[int, Path] = field(default_factory=dict)  # () for an application
 
     def __call__(self, batch: Batch) -> bool:
         """Whether the batch is left out."""
-        decided = self._leave_out.get(batch.producer_id)
-        if decided is None:
-            origins = self._origins()
-            origin = origins.get(batch.producer_id)
-            decided = origin is not None and (self._forward == "local" or origin == self._target)
-            self._leave_out[batch.producer_id] = decided
-        return decided
+        if self.forward == "local":
+            return bool(self._path(batch.producer_id))
+        return self.guarded and self.target in self._path(batch.producer_id)
+
+    def path_of(self, batch: Batch) -> Path:
+        """The clusters that a batch was in before it comes to the target, its birth place first and the source last; as
+        far as this flow has to tell them."""
+        if not (self.guarded and self.paths):
+            return (self.source,)
+        return (*self._path(batch.producer_id), self.source)
+
+    def _path(self, producer_id: int) -> Path:
+        if producer_id == NOBODY:
+            return ()
+        known = self._known.get(producer_id)
+        if known is None:
+            registered = self.registry()
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known.update(registered)
+            known = self._known.setdefault(producer_id, ())
+        return known

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from clusters.control import ControlWriter
 from clusters.flows import FlowRecord
+from clusters.producers import ProducerRecord, register
 from clusters.settings import ConnectionSettings
-from replicator.batches import Batch
 from replicator.desired import DesiredState
-from replicator.guard import Guard
+from replicator.guard import Guard, Path
 
 
 @dataclass(slots=True)
@@ -20,13 +21,18 @@ class Guards:
     target_id: str
     _guards: dict[str, Guard] = field(default_factory=dict)
 
-    def of(self, record: FlowRecord, source: ConnectionSettings) -> Callable[[Batch], bool]:
-        """Which batches of the flow are left out."""
-        if record.flow.guard == "none":
-            return _nothing
+    def of(self, record: FlowRecord, source: ConnectionSettings) -> Guard:
+        """Which batches of the flow are left out, and which way the others came."""
         guard = self._guards.get(record.flow.id)
         if guard is None:
-            guard = self._guards[record.flow.id] = Guard(self.target_id, record.flow.forward, _origins(source))
+            guard = self._guards[record.flow.id] = Guard(
+                source=record.source_cluster_id or record.flow.source,
+                target=self.target_id,
+                forward=record.flow.forward,
+                registry=_registry(source),
+                guarded=record.flow.guard != "none",
+                paths=record.flow.paths,
+            )
         return guard
 
     def forget(self, flow_id: str) -> None:
@@ -34,21 +40,31 @@ class Guards:
         self._guards.pop(flow_id, None)
 
 
-def _origins(source: ConnectionSettings) -> Callable[[], dict[int, str]]:
-    registry = DesiredState(source)
+def register_way(writer: ControlWriter, record: FlowRecord, producer_id: int, path: Path) -> None:
+    """Note that an id writes in transactions for a flow what came this way; durable when it returns. Before its first
+    batch. Raises ClusterError."""
+    register(writer, ProducerRecord(producer_id, record.flow.id, path, "transactions", record.topology))
+
+
+def paths_in(desired: DesiredState) -> dict[int, Path]:
+    """Producer id → the way that what it writes came. A flow's record names its id and its source, too."""
+    found: dict[int, Path] = {
+        flow.producer_id: (flow.source_cluster_id,)
+        for flow in desired.flows.values()
+        if flow.producer_id is not None and flow.source_cluster_id is not None
+    }
+    return found | {producer.producer_id: producer.path for producer in desired.producers.values()}
+
+
+def _registry(source: ConnectionSettings) -> Callable[[], dict[int, Path]]:
+    desired: list[DesiredState] = []  # made by the first who asks: most batches name nobody
     reading = threading.Lock()  # the guard is shared by all fetch links of the flow
 
-    def origins() -> dict[int, str]:
+    def registry() -> dict[int, Path]:
         with reading:
-            registry.catch_up()
-            return {
-                flow.producer_id: flow.source_cluster_id
-                for flow in registry.flows.values()
-                if flow.producer_id is not None and flow.source_cluster_id is not None
-            }
+            if not desired:
+                desired.append(DesiredState(source))
+            desired[0].catch_up()
+            return paths_in(desired[0])
 
-    return origins
-
-
-def _nothing(_batch: Batch) -> bool:
-    return False
+    return registry

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.guard import Guard
+from replicator.guard import REMEMBERED, Guard, Path
 from tests.replicator.build import batch_of, data
 
-BACK, OTHER = 11, 12  # producer ids of flows into our source: from our target, from a third cluster
+BACK, OTHER, FAR = 11, 12, 13  # of flows into our source: from our target, from a third cluster, through that from ours
+REGISTRY: dict[int, Path] = {BACK: ("cloud",), OTHER: ("branch",), FAR: ("cloud", "branch")}
+
+
+def written_by(producer_id: int):
+    return batch_of(data(0, 2, producer_id=producer_id))
+
+
+def guard_of(forward: str = "all", registry=lambda: REGISTRY, **more) -> Guard:
+    return Guard("onprem", "cloud", forward, registry, **more)
 
 
 @pytest.mark.parametrize(
@@ -15,52 +24,81 @@ BACK, OTHER = 11, 12  # producer ids of flows into our source: from our target, 
     [
         ("all", BACK, True),
         ("all", OTHER, False),
+        ("all", FAR, True),
         ("all", 999, False),
         ("all", -1, False),
         ("local", BACK, True),
         ("local", OTHER, True),
+        ("local", FAR, True),
         ("local", 999, False),
         ("local", -1, False),
     ],
 )
 def test_what_travels_on(forward: str, producer_id: int, left_out: bool) -> None:
-    guard = Guard("cloud", forward, lambda: {BACK: "cloud", OTHER: "branch"})
-    assert guard(batch_of(data(0, 2, producer_id=producer_id))) is left_out
+    assert guard_of(forward)(written_by(producer_id)) is left_out
+
+
+def test_without_a_guard_only_local_forwarding_leaves_something_out() -> None:
+    assert not guard_of(guarded=False)(written_by(BACK))
+    assert guard_of("local", guarded=False)(written_by(BACK))
+
+
+def test_the_way_of_a_batch_is_its_producers_way_and_the_source() -> None:
+    telling = guard_of(paths=True)
+    assert telling.path_of(written_by(OTHER)) == ("branch", "onprem")
+    assert telling.path_of(written_by(999)) == ("onprem",)
+    assert telling.path_of(written_by(-1)) == ("onprem",)
+
+
+def test_a_flow_that_need_not_tell_the_way_has_one_way_only() -> None:
+    def never() -> dict[int, Path]:
+        raise AssertionError("the registry was read")
+
+    assert guard_of(registry=never).path_of(written_by(OTHER)) == ("onprem",)
+    assert guard_of(registry=never, guarded=False, paths=True).path_of(written_by(OTHER)) == ("onprem",)
 
 
 def test_a_flow_that_was_added_later_is_found() -> None:
-    registry: dict[int, str] = {}
-    guard = Guard("cloud", "all", lambda: dict(registry))
-    assert not guard(batch_of(data(0, producer_id=5)))
-    registry[BACK] = "cloud"
-    assert guard(batch_of(data(1, producer_id=BACK)))
+    registry: dict[int, Path] = {}
+    guard = guard_of(registry=lambda: dict(registry))
+    assert not guard(written_by(5))
+    registry[BACK] = ("cloud",)
+    assert guard(written_by(BACK))
 
 
 def test_the_registry_is_read_once_an_id_and_never_for_batches_without_one() -> None:
     reads: list[int] = []
 
-    def origins() -> dict[int, str]:
+    def registry() -> dict[int, Path]:
         reads.append(1)
-        return {BACK: "cloud"}
+        return {BACK: ("cloud",), OTHER: ("branch",)}
 
-    guard = Guard("cloud", "all", origins)
+    guard = guard_of(registry=registry, paths=True)
     for _ in range(3):
-        for producer_id in (-1, BACK, 999):
-            guard(batch_of(data(0, producer_id=producer_id)))
-    assert len(reads) == 2
+        for producer_id in (-1, BACK, OTHER, 999):
+            guard(written_by(producer_id))
+            guard.path_of(written_by(producer_id))
+    assert len(reads) == 2  # one told of both flows
 
 
 def test_an_unreadable_registry_decides_nothing() -> None:
-    answers: list[dict[int, str] | Exception] = [OSError("gone"), {BACK: "cloud"}]
+    answers: list[dict[int, Path] | Exception] = [OSError("gone"), {BACK: ("cloud",)}]
 
-    def origins() -> dict[int, str]:
+    def registry() -> dict[int, Path]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    guard = Guard("cloud", "all", origins)
-    batch = batch_of(data(0, producer_id=BACK))
+    guard = guard_of(registry=registry)
     with pytest.raises(OSError, match="gone"):
-        guard(batch)
-    assert guard(batch)
+        guard(written_by(BACK))
+    assert guard(written_by(BACK))
+
+
+def test_applications_that_come_and_go_do_not_fill_the_memory() -> None:
+    guard = guard_of()
+    for producer_id in range(1_000, 1_000 + REMEMBERED + 50):
+        assert not guard(written_by(producer_id))
+    assert len(guard._known) <= REMEMBERED + len(REGISTRY)
+    assert guard(written_by(BACK))

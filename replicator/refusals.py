@@ -1,0 +1,68 @@
+"""What `topology apply` refuses: plans that this version cannot copy, and changes that would undo what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from clusters.flows import FlowRecord
+from replicator.errors import ReplicatorError
+from topology.plan import Plan, PlanFlow
+
+ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
+
+
+class CannotApply(ReplicatorError):
+    """The plan asks for something that this version does not do, or that would change what is copied already."""
+
+
+def refuse_unsupported(flow: PlanFlow) -> None:
+    """Raises CannotApply."""
+    if flow.offsets != "mapped":
+        raise CannotApply(f"flow {flow.id} asks for offsets: {flow.offsets}; this version copies with `mapped` only")
+
+
+def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:
+    """`before` is the flow as it was applied last; source_id: the cluster that it would copy from now. Raises
+    CannotApply."""
+    if before.topology != plan.topology:
+        raise CannotApply(
+            f"flow {flow.id} into {flow.target} belongs to topology {before.topology}; "
+            f"give the flow of {plan.topology} a suffix, or remove it from one of the two files"
+        )
+    if before.flow.naming != flow.naming:
+        raise CannotApply(
+            f"flow {flow.id} already copies with other target names; a changed naming would copy everything again. "
+            "Give the flow a suffix to start a second one, or restore the naming"
+        )
+    if before.source_cluster_id not in (None, source_id):
+        raise CannotApply(
+            f"flow {flow.id} copied from cluster {before.source_cluster_id} so far, and {flow.source} is {source_id}; "
+            "give the flow a suffix to copy from the other cluster"
+        )
+
+
+def kept_delivery(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> PlanFlow:
+    """The flow, with the delivery that it has to keep. copied: whether it has copied anything.
+
+    Transactions are right beside other writers and without them, so a flow that began with them goes on. What was
+    copied by sequence numbers does not become right beside other writers, and a producer id that told nothing of the
+    way tells nothing of it later; while the flow is paused nobody needs either. Raises CannotApply.
+    """
+    if (flow.delivery, flow.paths) == (before.delivery, before.paths) or not copied():
+        return flow
+    if flow.delivery == "sequence" or (before.delivery == "transactions" and not flow.paths):
+        reason = flow.delivery_reason or "it has copied in transactions so far"
+        return replace(flow, delivery="transactions", delivery_reason=reason, paths=before.paths)
+    if flow.state == "paused":
+        return replace(flow, delivery=before.delivery, delivery_reason=before.delivery_reason, paths=before.paths)
+    if before.delivery == "sequence":
+        raise CannotApply(
+            f"flow {flow.id} has copied by sequence numbers, for which it must be the only writer of its target "
+            f"partitions, and now it is to copy in transactions: {flow.delivery_reason}. "
+            f"Undo what makes it so, or {ANEW}"
+        )
+    raise CannotApply(
+        f"flow {flow.id} now lies on a ring of clusters, and what it has copied does not tell which way it came: "
+        f"on the ring it would come back to where it was. Undo what closes the ring, use `forward: local`, or {ANEW}"
+    )

@@ -1,0 +1,43 @@
+"""The registry as the guard sees it, from records of this version and of those before it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clusters.errors import ProtocolError
+from clusters.flows import FlowRecord
+from clusters.producers import ProducerRecord
+from clusters.settings import ConnectionSettings
+from replicator.desired import DesiredState
+from replicator.guards import paths_in
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
+
+
+def desired(*records: FlowRecord | ProducerRecord) -> DesiredState:
+    state = DesiredState(ConnectionSettings("b", ("localhost:1",)))
+    for record in records:
+        state._take(record.key, json.dumps(record.to_json()).encode())
+    return state
+
+
+def test_every_registered_id_tells_its_way() -> None:
+    told = ProducerRecord(7, "a-to-b", ("c", "a"), "transactions", "ring")
+    assert paths_in(desired(told)) == {7: ("c", "a")}
+
+
+def test_the_id_of_a_flow_record_counts_as_well() -> None:
+    """Flows that were applied before there was a registry."""
+    assert paths_in(desired(FlowRecord(FLOW, "", "ring", producer_id=5, source_cluster_id="A"))) == {5: ("A",)}
+
+
+def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
+    state = desired()
+    good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
+    for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
+        with pytest.raises(ProtocolError, match="cannot read"):
+            state._take(good.key, json.dumps(good.to_json() | broken).encode())

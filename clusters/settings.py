@@ -81,7 +81,8 @@ class ConnectionSettings:
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Configuration of a confluent-kafka client made now; `extra` (dotted keys) wins. Its own log is silent.
 
-        A client that lives long is kept at the secrets of the day by `clusters.rotation`. Raises `SecretMissing`.
+        A client that lives long is kept at the secrets of the day by `clusters.rotation`. Raises `SecretMissing`; with
+        OAUTHBEARER also what `tokens.token` raises; with GSSAPI ProtocolError where librdkafka does not know it.
         """
         now = self.renewed()
         settings: dict[str, Any] = {
@@ -105,6 +106,7 @@ class ConnectionSettings:
         if self.mechanism == "OAUTHBEARER":
             from clusters import tokens
 
+            tokens.token(self)  # a client waits 10 s for its first token, and never says what the endpoint said
             return {"oauth_cb": tokens.librdkafka_callback(self)}
         if self.mechanism == "GSSAPI":
             self._kerberos_is_there()

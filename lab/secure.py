@@ -28,12 +28,12 @@ LISTENERS = {
     "MUTUAL": ("SSL", "broker"),
     "OPENSASL": ("SASL_PLAINTEXT", None),
     "TLSSASL": ("SASL_SSL", "broker"),
-    "SHORT": ("SASL_PLAINTEXT", None),  # sessions of SESSION_S seconds
+    "SHORT": ("SASL_PLAINTEXT", None),  # sessions of SESSION_S seconds, without PLAIN
     "EXPIRED": ("SSL", "expired"),
     "STRANGER": ("SSL", "stranger"),  # of an authority that nobody trusts
     "ELSEWHERE": ("SSL", "elsewhere"),  # for another host name
 }
-SESSION_S = 3
+SESSION_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ def _properties(ports: Mapping[str, int], home: Path, identity: Identity) -> dic
             made[f"{own}.ssl.client.auth"] = "required" if name == "MUTUAL" else "none"
         if protocol.startswith("SASL"):
             made |= {f"{own}.{key}": value.replace("{", "{{") for key, value in _mechanisms(identity).items()}
-    for mechanism in MECHANISMS:
+    made["listener.name.short.sasl.enabled.mechanisms"] = ",".join(MECHANISMS[1:])
+    for mechanism in MECHANISMS[1:]:
         made[f"listener.name.short.{mechanism.lower()}.connections.max.reauth.ms"] = str(SESSION_S * 1000)
     return made
 

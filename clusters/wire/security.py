@@ -32,6 +32,9 @@ class Frames(Protocol):
 
     address: str
 
+    @property
+    def buffered(self) -> bool: ...
+    def fileno(self) -> int: ...
     def send(self, pieces: Sequence[Piece]) -> None: ...
     def receive(self) -> memoryview: ...
     def close(self) -> None: ...
@@ -61,7 +64,7 @@ def _opened(
     if now.protocol.endswith("SSL"):
         transport = TlsTransport(now, *address, timeout_s=timeout_s)
     else:
-        transport = Transport(now.alias, *address, timeout_s=timeout_s)
+        transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
     try:
         versions = _versions(transport)  # also where a broker that refuses our certificate says so
         if not now.protocol.startswith("SASL_"):
@@ -167,6 +170,13 @@ class Session:
 
     def close(self) -> None:
         self._transport.close()
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        return bool(self._arrived) or self._transport.buffered
 
     def _renew(self) -> None:
         while self._expected:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
-from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, Unreachable, UntrustedBroker
+from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, UntrustedBroker
 from clusters.secrets import stamp
 from clusters.settings import ConnectionSettings
 from clusters.wire.certificate import described, described_file
@@ -29,7 +29,7 @@ class TlsTransport(Transport):
 
     def __init__(self, settings: ConnectionSettings, host: str, port: int, *, timeout_s: float) -> None:
         self._settings = settings
-        super().__init__(settings.alias, host, port, timeout_s=timeout_s)
+        super().__init__(settings.alias, host, port, timeout_s=timeout_s, protocol=settings.protocol)
         plain = self._socket
         try:
             plain.settimeout(min(timeout_s, 10.0))  # a listener without TLS may wait for us for ever
@@ -66,14 +66,17 @@ class TlsTransport(Transport):
             self.close()
             raise self._lost(SENDING, error) from error
 
+    @property
+    def buffered(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
     def _lost(self, what: str, error: OSError) -> ClusterError:
         reason = str(getattr(error, "reason", None) or "")
         if "ALERT" in reason and any(word in reason for word in _ABOUT_US):
             return refused(self._settings, self.address, reason)
         if isinstance(error, ssl.SSLError):
-            why = f"{what}: TLS said {reason or error}"
-            return Unreachable.at(self.alias, [self.address], why, protocol=self._settings.protocol)
-        return Unreachable.at(self.alias, [self.address], f"{what}: {error}", protocol=self._settings.protocol)
+            error = OSError(f"TLS said {reason or error}")
+        return super()._lost(what, error)
 
 
 def context(settings: ConnectionSettings) -> ssl.SSLContext:

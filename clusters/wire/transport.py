@@ -23,8 +23,8 @@ class Transport:
     Not thread-safe.
     """
 
-    def __init__(self, alias: str, host: str, port: int, *, timeout_s: float) -> None:
-        self.alias, self.address = alias, f"{host}:{port}"
+    def __init__(self, alias: str, host: str, port: int, *, timeout_s: float, protocol: str = "PLAINTEXT") -> None:
+        self.alias, self.address, self._protocol = alias, f"{host}:{port}", protocol
         self._socket: socket.socket
         try:
             self._socket = socket.create_connection((host, port), timeout=min(timeout_s, 10.0))
@@ -56,11 +56,20 @@ class Transport:
         (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
         if not 0 <= length <= _LARGEST_ANSWER:
             self.close()
-            raise Unreachable.at(self.alias, [self.address], f"an answer of {length} bytes is not Kafka's protocol")
+            why = f"an answer of {length} bytes is not Kafka's protocol"
+            raise Unreachable.at(self.alias, [self.address], why, protocol=self._protocol)
         return self._exactly(length)
 
     def close(self) -> None:
         self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether bytes have arrived that the socket does not show as readable."""
+        return False
 
     def _exactly(self, length: int) -> memoryview:
         view = memoryview(bytearray(length))
@@ -77,4 +86,4 @@ class Transport:
         return view
 
     def _lost(self, what: str, error: OSError) -> ClusterError:
-        return Unreachable.at(self.alias, [self.address], f"{what}: {error}")
+        return Unreachable.at(self.alias, [self.address], f"{what}: {error}", protocol=self._protocol)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.settings import ConnectionSettings
+from lab.secure import PASSWORD, USER, Secured, scram_user, secured
 from tests.clusters.sites import FakeSite, RealSite, Site
 
 
@@ -27,3 +28,11 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     place = FakeSite() if request.param == "fake" else request.getfixturevalue("real_site")
     yield place
     place.end()
+
+
+@pytest.fixture(scope="package")
+def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """One broker with a listener for every way to connect; the user `ann` has the same password everywhere."""
+    with secured(tmp_path_factory.mktemp("secured")) as found:
+        scram_user(found.cluster, USER, PASSWORD)
+        yield found

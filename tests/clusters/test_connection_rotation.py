@@ -1,0 +1,160 @@
+"""Secrets that change while connections live: nothing is started anew, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.batches import simple_batch
+from clusters.control import ControlWriter, read_log
+from clusters.errors import AuthenticationFailed, ClusterError, UntrustedBroker
+from clusters.wire.connection import Connection, connect
+from clusters.wire.messages import FetchPartition, ProducePartition
+from clusters.wire.security import Session
+from lab.certificates import Authority, written
+from lab.secure import SESSION_S, Secured, scram_user
+from tests.clusters.sites import send
+from tests.clusters.ways import Way
+
+pytestmark = pytest.mark.kafka
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 40
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def works(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except ClusterError:
+        return False
+    return True
+
+
+def lifetime(connection: Connection) -> Session:
+    session = connection._transport
+    assert isinstance(session, Session)
+    return session
+
+
+def test_a_password_changes_under_live_clients(secured_cluster: Secured, tmp_path: Path, topic_name: str) -> None:
+    """The old password is refused from the moment it changes; connections that stand are cut by their session's end."""
+    user = topic_name
+    way = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-512")
+    scram_user(secured_cluster.cluster, user, "first")
+    written(way.account, f"{user}:first")
+    settings = way.settings()
+    with Admin(settings, timeout=5.0) as admin, ControlWriter(settings, timeout=5.0) as writer:
+        topic, control = admin.create_topic(topic_name, 1, 1, {}), f"{topic_name}-control"
+        admin.create_topic(control, 1, 1, {})
+        assert writer.put(control, "a", {"n": 1}) == 0
+        with closing(connect(settings)) as wire:
+            assert send(wire, topic, simple_batch([b"2"])).base_offset == 0
+            scram_user(secured_cluster.cluster, user, "second")
+            with pytest.raises(AuthenticationFailed, match=f"user {user} "):
+                until(lambda: not connect(settings), "the broker took the old password")  # it has heard of the new one
+            written(way.account, f"{user}:second")
+            time.sleep(SESSION_S)  # no connection of the first password is left unasked
+            assert send(wire, topic, simple_batch([b"3"])).base_offset == 1, "logged in again with the new password"
+        until(lambda: works(lambda: writer.put(control, "b", {"n": 2})), "the writer still has the old password")
+        until(lambda: works(admin.brokers), "the administration still has the old password")
+        assert [record.key for record in read_log(settings, control)][:2] == ["a", "b"]
+
+
+def test_a_wrong_password_at_the_next_login_closes_the_connection(
+    secured_cluster: Secured, tmp_path: Path, topic_name: str
+) -> None:
+    way = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-256")
+    scram_user(secured_cluster.cluster, topic_name, "first")
+    written(way.account, f"{topic_name}:first")
+    settings = way.settings()
+    connection = connect(settings)
+    written(way.account, f"{topic_name}:wrong")
+    lifetime(connection)._due = time.monotonic() + 1.2  # a broker wants a second between two logins
+    time.sleep(1.3)
+    with pytest.raises(AuthenticationFailed, match="SCRAM-SHA-256"):
+        connection.metadata(())
+    written(way.account, f"{topic_name}:first")
+    with closing(connect(settings)) as again:
+        assert again.metadata(()).brokers
+
+
+def test_certificate_files_are_replaced(secured_cluster: Secured, tmp_path: Path, topic_name: str) -> None:
+    """Own certificate and authority: from useless ones to good ones, and the other way, with one settings object."""
+    way = Way(secured_cluster, tmp_path, "MUTUAL")
+    settings = way.settings()
+    good, strange = way.certificate.read_text(), Authority("Nobody's authority")
+    with Admin(settings, timeout=5.0) as admin, ControlWriter(settings, timeout=5.0) as writer:
+        admin.create_topic(topic_name, 1, 1, {})
+        assert writer.put(topic_name, "a", {"n": 1}) == 0
+        first = admin._ask._client
+        written(way.certificate, strange.issue("worker-1").pem)
+        with pytest.raises(AuthenticationFailed, match=r"worker-1.*Nobody's authority"):
+            connect(settings)
+        written(way.ca, strange.chain)
+        with pytest.raises(UntrustedBroker, match=r"broker\.lab"):
+            connect(settings)
+        written(way.ca, secured_cluster.authority.chain)
+        written(way.certificate, secured_cluster.authority.issue("worker-2").pem)
+        with closing(connect(settings)) as wire:
+            assert wire.metadata(()).brokers
+        until(lambda: works(admin.brokers) and admin._ask._client is not first, "the client has the old certificate")
+        until(lambda: works(lambda: writer.put(topic_name, "b", {"n": 2})), "the writer has the old certificate")
+        assert [record.key for record in read_log(settings, topic_name)][:2] == ["a", "b"]
+        assert good != way.certificate.read_text()
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_tokens_end_on_busy_and_on_idle_connections(
+    secured_cluster: Secured, tmp_path: Path, topic_name: str, idle: bool
+) -> None:
+    """Tokens of 5 s, sessions of 2: a pipeline of requests goes on over several logins, in order."""
+    identity = secured_cluster.identity
+    way = Way(secured_cluster, tmp_path, "SHORT", "OAUTHBEARER")
+    identity.clients[topic_name] = "its secret"  # a client of its own: tokens are shared by all of a process
+    written(way.account, f"{topic_name}:its secret")
+    before, identity.life_s = identity.life_s, 5.0
+    try:
+        settings = way.settings()
+        with Admin(settings, timeout=5.0) as admin, closing(connect(settings)) as wire:
+            topic = admin.create_topic(topic_name, 1, 1, {})
+            logins = {lifetime(wire)._due}
+            for round_ in range(2 if idle else 26):
+                time.sleep(SESSION_S + 0.5 if idle else 0.2)
+                for number in range(3):
+                    data = simple_batch([f"{round_} {number}".encode()])
+                    wire.send_produce((ProducePartition(topic.topic_id, 0, (data,)),))
+                offsets = [wire.receive_produce()[0].base_offset for _ in range(3)]
+                assert offsets == [3 * round_, 3 * round_ + 1, 3 * round_ + 2]
+                logins.add(lifetime(wire)._due)
+            assert len(logins) >= 3
+            assert admin.brokers() == 1
+            assert identity.issued[topic_name] >= 2
+    finally:
+        identity.life_s = before
+
+
+def test_answers_on_their_way_are_taken_in_before_a_login(
+    secured_cluster: Secured, tmp_path: Path, topic_name: str
+) -> None:
+    settings = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-512").settings()
+    with Admin(settings) as admin, closing(connect(settings)) as wire:
+        topic = admin.create_topic(topic_name, 1, 1, {})
+        time.sleep(1.2)  # a broker wants a second between two logins
+        for number in range(6):
+            if number == 4:
+                lifetime(wire)._due = 0.0
+            data = simple_batch([str(number).encode()])
+            wire.send_produce((ProducePartition(topic.topic_id, 0, (data,)),))
+        assert [wire.receive_produce()[0].base_offset for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+        assert (lifetime(wire)._due or 0) > time.monotonic()
+        [part] = wire.fetch((FetchPartition(topic.topic_id, 0, 0, 0, 1 << 20),))
+        assert part.high_watermark == 6

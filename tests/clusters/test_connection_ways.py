@@ -1,0 +1,74 @@
+"""Every protocol and mechanism on a real broker: the data plane's requests, administration, a scan."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.batches import simple_batch
+from clusters.control import ControlWriter, read_log
+from clusters.scan import scan
+from clusters.wire import readings
+from clusters.wire.connection import connect
+from clusters.wire.inquiry import Inquiry
+from clusters.wire.messages import FetchPartition
+from lab.secure import MECHANISMS, PASSWORD, SECRET, Secured
+from tests.clusters.sites import send
+from tests.clusters.ways import Way
+
+pytestmark = pytest.mark.kafka
+
+WAYS = [("TLS", None), ("MUTUAL", None)]
+WAYS += [(listener, mechanism) for listener in ("OPENSASL", "TLSSASL") for mechanism in MECHANISMS]
+RECORDS = [b"x" * 100, b"", b"y" * 300_000]  # the last larger than any TLS record
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))
+def way(request: pytest.FixtureRequest, secured_cluster: Secured, tmp_path: Path) -> Way:
+    return Way(secured_cluster, tmp_path, *request.param)
+
+
+def test_raw_and_administrative(way: Way, topic_name: str) -> None:
+    settings = way.settings()
+    with Admin(settings) as admin:
+        topic = admin.create_topic(topic_name, 1, 1, {})
+        with closing(connect(settings)) as wire:
+            [found] = wire.metadata((topic_name,)).topics
+            assert found.topic_id == topic.topic_id
+            answers = [send(wire, topic, simple_batch([record])) for record in RECORDS]
+            assert [(answer.error, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 2)]
+            fetched = bytearray()
+            while len(fetched) < sum(map(len, RECORDS)):
+                position = 0 if not fetched else 2
+                [part] = wire.fetch((FetchPartition(topic.topic_id, 0, position, 0, 4 << 20),))
+                fetched += part.records
+            assert all(record in fetched for record in RECORDS)
+    assert PASSWORD not in repr(settings)
+    assert SECRET not in repr(settings)
+
+
+@pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_control_records(secured_cluster: Secured, tmp_path: Path, mechanism: str | None, topic_name: str) -> None:
+    settings = Way(secured_cluster, tmp_path, "TLSSASL" if mechanism else "MUTUAL", mechanism).settings()
+    with Admin(settings) as admin:
+        admin.create_topic(topic_name, 1, 1, {})
+    with ControlWriter(settings) as writer:
+        assert writer.put(topic_name, "key", {"value": 1}) == 0
+    assert [record.value for record in read_log(settings, topic_name)] == [{"value": 1}]
+
+
+@pytest.mark.parametrize("listener", ["MUTUAL", "TLSSASL"])
+def test_a_scan(secured_cluster: Secured, tmp_path: Path, listener: str, topic_name: str) -> None:
+    settings = Way(secured_cluster, tmp_path, listener, "SCRAM-SHA-512" if listener == "TLSSASL" else None).settings()
+    with Admin(settings) as admin:
+        admin.create_topic(topic_name, 3, 1, {})
+    host, _, port = settings.bootstrap[0].rpartition(":")
+    with Inquiry(settings, (host, int(port))) as inquiry:
+        assert {key.topic for key in readings.log_sizes(inquiry)} >= {topic_name}
+    found = scan(settings, sample_s=0)
+    assert found.topics[topic_name].partitions == 3
+    assert found.topics[topic_name].size_bytes == 0, "log sizes are asked over raw connections"
+    assert not [each for each in found.not_seen if "raw" in each or "protocol" in each.lower()]

@@ -1,0 +1,62 @@
+"""How tests connect to the secured cluster: a plan's cluster with references, as a topology file gives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters.settings import ConnectionSettings, connection_settings
+from lab.certificates import written
+from lab.secure import CLIENT, LISTENERS, PASSWORD, SECRET, USER, Secured
+from topology.plan import OAuth, PlanCluster, SecretRef, Security
+
+ALIAS = "cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A listener of the secured cluster and a mechanism on it; the secrets stand in files below `home`."""
+
+    cluster: Secured
+    home: Path
+    listener: str
+    mechanism: str | None = None
+
+    @property
+    def account(self) -> Path:
+        return self.home / "account"
+
+    @property
+    def certificate(self) -> Path:
+        return self.home / "client.pem"
+
+    @property
+    def ca(self) -> Path:
+        return self.home / "ca.pem"
+
+    def settings(self) -> ConnectionSettings:
+        """With the right secrets, unless a test has put others there already."""
+        tls = LISTENERS[self.listener][0].endswith("SSL")
+        if self.mechanism is not None and not self.account.exists():
+            bearer = self.mechanism == "OAUTHBEARER"
+            written(self.account, f"{CLIENT}:{SECRET}" if bearer else f"{USER}:{PASSWORD}")
+        if tls and not self.ca.exists():
+            written(self.ca, self.cluster.ca.read_text())
+        if self.listener == "MUTUAL" and not self.certificate.exists():
+            written(self.certificate, self.cluster.authority.issue("worker-1").pem)
+        return connection_settings(
+            PlanCluster(ALIAS, (self.cluster.address(self.listener),), None, self._security(tls))
+        )
+
+    def _security(self, tls: bool) -> Security:
+        def file(path: Path) -> SecretRef:
+            return SecretRef("file", str(path))
+
+        return Security(
+            protocol=LISTENERS[self.listener][0],  # type: ignore[arg-type]  # one of the four, by that table
+            mechanism=self.mechanism,
+            credentials=file(self.account) if self.mechanism else None,
+            ca=file(self.ca) if tls else None,
+            certificate=file(self.certificate) if self.listener == "MUTUAL" else None,
+            oauth=OAuth(self.cluster.identity.token_endpoint, "kafka") if self.mechanism == "OAUTHBEARER" else None,
+        )

@@ -256,9 +256,12 @@ class PartitionCopy:
             return Loud(
                 "duplicated",
                 f"{sent.records} records meant for {extent} were stored at offset {answer.base_offset} instead",
+                source=Span(sent.batch.base, sent.source_end),
+                target=Span(answer.base_offset, answer.base_offset + sent.records),
             )
         if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
-            return Loud("target_gone", f"the target answers {name} to {extent}")
+            # A broker that has just started may not know the topic yet; the look sees whether it is another one.
+            return LookAgain(f"the target answers {name} to {extent}", "target_gone")
         if answer.error in _REJECTED:
             return self._rejected(sent, answer)
         if answer.error in _DENIED:

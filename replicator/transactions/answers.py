@@ -7,7 +7,8 @@ from typing import Final
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch
-from replicator.states import LookAgain, Loud
+from replicator.states import LookAgain, Loud, Span
+from replicator.transactions.copy import TransactionCopy
 
 # Somebody else called InitProducerId for our transactional id (an owner after us), or the id has expired.
 FENCED: Final = frozenset(
@@ -32,9 +33,8 @@ ROLL_BACK: Final = frozenset(
         codes.OPERATION_NOT_ATTEMPTED,
     }
 )
-_REJECTED = frozenset(
-    {codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_TIMESTAMP, codes.INVALID_RECORD}
-)
+_REJECTED = frozenset({codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
+_TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
 
 
 class SessionLost(Exception):
@@ -45,24 +45,49 @@ class SessionLost(Exception):
         self.trouble = trouble
 
 
-def judged(batch: Batch, answer: ProducedPartition, transactional_id: str) -> Loud | LookAgain | None:
+def judged(
+    copy: TransactionCopy, batch: Batch, answer: ProducedPartition, transactional_id: str
+) -> Loud | LookAgain | None:
     """What an answer other than NONE means for the partition; None: nothing, the transaction has to be written again.
 
     Raises SessionLost when it concerns all that the transactional id writes.
     """
     name = codes.name_of(answer.error)
-    extent = f"source offsets {batch.base} to {batch.end - 1}"
+    where = f"source topic {copy.key.topic}, partition {copy.key.partition}"
+    extent = f"{where}, offsets {batch.base} to {batch.end - 1}"
     raise_for_session(answer.error, "Produce", transactional_id)
     if answer.error in ROLL_BACK:
         return None
     if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
         return Loud("target_gone", f"the target answers {name} to {extent}")
     if answer.error in _REJECTED:
-        return Loud("rejected", f"the target answers {name} to {extent}: {answer.message or 'no reason given'}")
+        return _rejected(copy, batch, answer, where)
+    if answer.error in _TOO_LARGE:  # its limit was lowered: the next attempt cuts smaller batches
+        copy.too_large = True
+        return LookAgain(f"the target answers {name} to {extent}, {len(batch.data)} bytes", "rejected")
     if answer.error == codes.TOPIC_AUTHORIZATION_FAILED:
         return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
     in_the_end = "rejected" if answer.error == codes.CORRUPT_MESSAGE else None
     return LookAgain(f"the target answers {name} to {extent}", in_the_end)
+
+
+def _rejected(copy: TransactionCopy, batch: Batch, answer: ProducedPartition, where: str) -> Loud | LookAgain:
+    """The target does not take some of the records, and may say which (KIP-467)."""
+    name, whole = codes.name_of(answer.error), answer.message or "no reason given"
+    refused = {
+        batch.source_offset(index): f"{name}: {reason or whole}"
+        for index, reason in answer.record_errors
+        if 0 <= index < batch.records
+    }
+    if not refused:
+        told = f"the target answers {name} to {where}, offsets {batch.base} to {batch.end - 1}: {whole}"
+        return Loud("rejected", told, source=Span(batch.base, batch.end))
+    copy.refused_records |= refused
+    first, last = min(refused), max(refused)
+    told = f"the target does not take {where}, offset {first}"
+    told += f" and {len(refused) - 1} more up to offset {last}" if len(refused) > 1 else ""
+    told += f": {refused[first]}"
+    return LookAgain(told, "rejected") if copy.quarantine else Loud("rejected", told, source=Span(first, last + 1))
 
 
 def raise_for_session(error: int, doing: str, transactional_id: str) -> None:

@@ -15,8 +15,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from replicator.batches import Batch, Sifted
+from replicator.errors import BadBatch
 from replicator.offsetmap import Run, Stretch
-from replicator.partition import PartitionKey
+from replicator.partition import PIPELINE, PartitionKey
 from replicator.states import LookAgain, Loud
 from replicator.transactions.positions import Entry, Track
 
@@ -54,7 +55,11 @@ class TransactionCopy:
     copied_bytes: int = 0
     copied_timestamp: int = -1
     trouble: Loud | LookAgain | None = None
-    refused: Loud | None = None  # a batch that cannot be copied; everything before it still is
+    refused: Loud | LookAgain | None = None  # a batch that cannot be copied; everything before it still is
+    quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
+    refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
+    too_large: bool = False  # the target's limit is lower than we thought
+    depth: int = PIPELINE  # batches in flight; a transaction is exact whatever the age of the records
     begins: bool = False  # the ledger does not know this partition yet
     lock: Lock = field(default_factory=Lock, repr=False)
     _landed: list[Stretch] = field(default_factory=list)
@@ -77,7 +82,7 @@ class TransactionCopy:
             if sifted.leader_epoch >= 0:
                 self.leader_epoch = sifted.leader_epoch
             if sifted.refused is not None and self.refused is None:
-                self.refused = Loud("unsupported", str(sifted.refused))
+                self.refused = _refused(sifted.refused)
             self._when_empty()
         return []
 
@@ -159,11 +164,10 @@ class TransactionCopy:
 
     def lost(self, trouble: Loud | LookAgain) -> None:
         """Nobody knows how the open transaction ended, or the slot belongs to somebody else."""
+        self.stop(trouble)
         with self.lock:
             self.track.rolled_back()
             self._forget_transaction()
-            if self.trouble is None or (isinstance(trouble, Loud) and isinstance(self.trouble, LookAgain)):
-                self.trouble = trouble
 
     def stop(self, trouble: Loud | LookAgain) -> None:
         """This partition's own trouble; the first one counts."""
@@ -180,3 +184,8 @@ class TransactionCopy:
         """Nothing waits and nothing is being written: only now may a refused batch stop the partition."""
         if not self.sent and not self.ready and self.trouble is None:
             self.trouble = self.refused
+
+
+def _refused(batch: BadBatch) -> Loud | LookAgain:
+    """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
+    return LookAgain(str(batch), batch.state) if batch.passing else Loud(batch.state, str(batch))

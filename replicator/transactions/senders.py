@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from clusters.control import ControlWriter
+from clusters.control import LEDGER, ControlWriter, read_log
 from clusters.errors import ClusterError, ProtocolError
 from clusters.flows import FlowRecord
+from clusters.producers import ProducerRecord, register
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import Connection, connect
 from clusters.wire.inquiry import Inquiry
-from replicator.look import Address
+from replicator.ledger import READ_S
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
 from replicator.transactions.copy import Path, TransactionCopy
+from replicator.transactions.positions import PATH
 from replicator.transactions.slot import Lane, SlotWriter
 
 log = logging.getLogger("watershed.transactions")
 
 ALIVE_S: Final = 0.25  # how long a sender sleeps unless it is woken
-
-
-class Register(Protocol):
-    """Notes that a producer id writes for a flow what came a certain way; returns when that is durable."""
-
-    def __call__(self, writer: ControlWriter, record: FlowRecord, producer_id: int, path: Path) -> None: ...
 
 
 class SlotSender(threading.Thread):
@@ -52,13 +47,13 @@ class SlotSender(threading.Thread):
                 self._session, self._opened = self._session + 1, True
             return self._session
 
-    def add(self, copy: TransactionCopy, leader: Address, session: int) -> None:
+    def add(self, lane: Lane, session: int) -> None:
         """Write what this copy has got; its position was read in `session`."""
         with self._working:
             if self._opened and session == self._session:
-                self._writer.lanes = (*self._writer.lanes, Lane(copy, leader))
+                self._writer.lanes = (*self._writer.lanes, lane)
             else:
-                copy.lost(LookAgain("the slot's session ended meanwhile"))
+                lane.copy.lost(LookAgain("the slot's session ended meanwhile"))
         self.wake()
 
     def remove(self, copy: TransactionCopy) -> None:
@@ -111,12 +106,10 @@ class SlotSender(threading.Thread):
 
 @dataclass(slots=True)
 class Senders:
-    """The senders of a worker. `register` and `paths`: see `SlotWriter`; `paths` reads the ledger of a flow's slot."""
+    """The senders of a worker; `control` writes the registry of producer ids."""
 
     target: ConnectionSettings
     control: ControlWriter
-    register: Register
-    paths: Callable[[ConnectionSettings, str, int], set[Path]]
     _senders: dict[tuple[str, int], SlotSender] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -149,14 +142,27 @@ class Senders:
             home_of(record),
             lambda address: connect(self.target, address),
             lambda: transaction_version(self.target),
-            lambda producer_id, path: self.register(self.control, record, producer_id, path),
-            lambda: self.paths(self.target, flow.id, slot) if flow.paths else set(),
+            lambda producer_id, path: self._register(record, producer_id, path),
+            lambda: read_paths(self.target, flow.id, slot) if flow.paths else set(),
         )
+
+    def _register(self, record: FlowRecord, producer_id: int, path: Path) -> None:
+        register(self.control, ProducerRecord(producer_id, record.flow.id, path, "transactions", record.topology))
 
 
 def home_of(record: FlowRecord) -> Path:
     """The way of records that were born on the flow's source."""
     return (record.source_cluster_id or record.flow.source,)
+
+
+def read_paths(target: ConnectionSettings, flow: str, slot: int) -> set[Path]:
+    """The ways that a slot of a flow has written, as its ledger says. Raises ClusterError."""
+    found: set[Path] = set()
+    for record in read_log(target, LEDGER, [slot], timeout=READ_S, whole=True):
+        value = record.value or {}
+        if value.get("kind") == PATH and value.get("flow") == flow:
+            found.add(tuple(value["path"]))
+    return found
 
 
 def transaction_version(target: ConnectionSettings) -> int:

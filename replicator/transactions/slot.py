@@ -44,10 +44,11 @@ ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up
 
 
 class Lane(NamedTuple):
-    """A partition and the target's broker that leads it."""
+    """A partition and the target's broker that leads it. `room` says that its buffer has room again."""
 
     copy: TransactionCopy
     leader: Address
+    room: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -221,7 +222,7 @@ class SlotWriter:
             )
         else:
             unit.turned_away += answer.error == codes.CONCURRENT_TRANSACTIONS
-            trouble = judged(batch, answer, unit.producer.transactional_id)
+            trouble = judged(copy, batch, answer, unit.producer.transactional_id)
         unit.failed = True
         if trouble is not None and not any(known is copy for known, _ in unit.troubles):
             unit.troubles.append((copy, trouble))
@@ -245,6 +246,9 @@ class SlotWriter:
         self._rolled_back, self._turned_away_since = 0, 0.0
         for copy in copies:
             copy.committed()
+        for lane in self.lanes:
+            if id(lane.copy) in unit.copies:
+                lane.room()
 
     def _write_ledger(self, unit: _Open, entries: list[Entry]) -> None:
         """Write ledger records into the open transaction (or begin one with them)."""

@@ -18,25 +18,28 @@ from concurrent.futures import ThreadPoolExecutor
 from clusters.admin import Admin
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
-from clusters.fleet import fleet_key
+from clusters.fleet import Placement, fleet_group, fleet_key, placement_key
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, write_status
+from clusters.status import PartitionStatus, forget_status, write_status
 from replicator.desired import DesiredState
 from replicator.discovery import Discovery
 from replicator.guards import Guards
 from replicator.looks import Looks
 from replicator.membership import Membership
 from replicator.partition import PartitionKey
+from replicator.placer import Placer
 from replicator.routes import Routes
 from replicator.scrape import Scrape
 from replicator.seat import Seat
+from replicator.seating import places, same_copy, worth_reporting
 from replicator.takeover import Taken
 
 log = logging.getLogger("watershed.worker")
 
 Connect = Callable[[str], ConnectionSettings]
 STATUS_S = 1.0
+PLACED_EVERY_S = 60.0
 DRAIN_S = 5.0
 PACE_S = 0.02
 WAIT_FOR_APPLY_S = 3.0
@@ -95,9 +98,11 @@ class Worker:
         self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
+        self._assigned_from: tuple[object, ...] | None = None  # what the seats were last derived from
+        self._placer = Placer(target, topology, worker_id, self._writer, period_s=PLACED_EVERY_S)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
-        self._membership = Membership(target, f"watershed.{topology}", f"watershed-{worker_id}", self._give_up)
+        self._membership = Membership(target, fleet_group(topology), f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
     def fleet_stopped(self) -> bool:
@@ -116,6 +121,7 @@ class Worker:
         flows = self._flows()
         self._discovery.step(flows)
         self._assign_seats(flows)
+        self._placer.step(self._membership.slots, flows, self._placement)
         self._retire()
         self._take_over()
         now = time.monotonic()
@@ -132,6 +138,7 @@ class Worker:
         self._membership.close()
         self._routes.end()
         self._discovery.close()
+        self._placer.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._acknowledging = False
         self._acknowledger.join(timeout=2)
@@ -157,9 +164,13 @@ class Worker:
                 log.info("no flows yet", extra={"remedy": "run `topology apply`", "target": self.target.alias})
         for flow_id, record in self._desired.flows.items():
             old = before.get(flow_id)
-            if old is not None and old.flow != record.flow:
+            if old is not None and not same_copy(old.flow, record.flow):
                 self._routes.forget(flow_id)
                 self._guards.forget(flow_id)
+
+    @property
+    def _placement(self) -> Placement | None:
+        return self._desired.placements.get(placement_key(self.topology, self.target.alias))
 
     def _flows(self) -> dict[str, FlowRecord]:
         return {
@@ -169,33 +180,36 @@ class Worker:
         }
 
     def _assign_seats(self, flows: dict[str, FlowRecord]) -> None:
-        wanted: set[PartitionKey] = set()
-        for flow_id, record in flows.items():
-            for mapped in self._discovery.topics.get(flow_id, []):
-                for partition in range(mapped.partitions):
-                    key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
-                    seat = self._seats.get(key)
-                    if seat is None:
-                        seat = Seat(key, record)
-                    if seat.slot not in self._membership.slots:
-                        continue
-                    wanted.add(key)
-                    self._seats.setdefault(key, seat)
-                    if seat.record is not record:
-                        self._changed(seat, record)
-        for key, seat in list(self._seats.items()):
-            seat.wanted = key in wanted
-            if not seat.wanted:
-                self._halt(seat, "handed over")
-                if seat.route is None and not seat.looking:
-                    del self._seats[key]
+        placed = self._placement.slots if self._placement is not None else {}
+        inputs = (tuple(flows.values()), self._discovery.version, frozenset(self._membership.slots), placed)
+        if inputs != self._assigned_from:
+            self._assigned_from = inputs
+            found = places(flows, self._discovery.topics, self._membership.slots, placed)
+            for key, place in found.items():
+                seat = self._seats.setdefault(key, Seat(key, place.record))
+                seat.wanted, seat.serving, seat.held, seat.hint = True, place.serving, place.held, place.hint
+                if seat.record is not place.record:
+                    self._changed(seat, place.record)
+            for key, seat in self._seats.items():
+                seat.wanted = key in found
+        for seat in [seat for seat in self._seats.values() if not seat.wanted]:
+            self._halt(seat, "handed over")
+            if seat.route is None and not seat.looking:
+                self._leave(seat, flows.get(seat.key.flow))
+
+    def _leave(self, seat: Seat, record: FlowRecord | None) -> None:
+        """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
+        del self._seats[seat.key]
+        selected = record is not None and record.flow.selects(seat.key.topic)
+        if not selected and seat.published is not None:
+            forget_status(self._writer, seat.published)
 
     def _changed(self, seat: Seat, record: FlowRecord) -> None:
         """Another desired state: a restart (a new generation) also forgets a loud state."""
         if record.generation != seat.record.generation:
             seat.stopped = None
             self._halt(seat, "restarted")
-        if record.flow != seat.record.flow:
+        if not same_copy(seat.record.flow, record.flow):
             self._halt(seat, "changed")
         if record.state != "running":
             self._halt(seat, record.state)
@@ -215,7 +229,6 @@ class Worker:
                 continue
             self._routes.remove(route)
             seat.route = None
-            seat.leader_epoch = route.copy.leader_epoch
             if seat.wanted and seat.record.state == "running":
                 seat.found(route.copy.trouble, now)
                 if seat.stopped is not None:
@@ -231,11 +244,23 @@ class Worker:
             elif seat.wanted and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
                 self._routes.go(seat, found)
+        self._hand_orders()
         self._looks.start(self._seats.values())
+
+    def _hand_orders(self) -> None:
+        """What persons decided about single partitions of ours."""
+        for order in self._desired.orders.values():
+            record = self._desired.flows.get(order.flow)
+            if record is not None:
+                target_topic = record.flow.target_topic(order.topic)
+                seat = self._seats.get(PartitionKey(order.flow, order.topic, target_topic, order.partition))
+                if seat is not None:
+                    seat.given(order)
 
     def _give_up(self, slots: set[int]) -> None:
         """Slots are about to belong to somebody else: finish what is in flight first."""
-        seats = [seat for seat in self._seats.values() if seat.slot in slots]
+        seats = [seat for seat in self._seats.values() if seat.serving in slots]
+        self._assigned_from = None  # they may be given back before the next round
         for seat in seats:
             seat.wanted = False
         self._drain(seats)
@@ -252,8 +277,10 @@ class Worker:
 
     def _publish(self) -> None:
         self._reports = [seat.report(self.worker_id, os.getpid()) for seat in self._seats.values()]
-        for report in self._reports:
-            write_status(self._writer, report, on_done=_not_missed)
+        for seat, report in zip(self._seats.values(), self._reports, strict=True):
+            if worth_reporting(report, seat.published):
+                seat.published = report
+                write_status(self._writer, report, on_done=_not_missed)
         self._routes.sweep()
 
     def _acknowledge(self) -> None:
@@ -267,7 +294,8 @@ class Worker:
         log.error(
             seat.stopped.state,
             extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
-                   "seen": seat.stopped.error, "remedy": seat.stopped.remedy},
+                   "seen": seat.stopped.error,
+                   "remedy": seat.stopped.remedy_for(seat.key.flow, seat.key.topic, seat.key.partition)},
         )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from kio.schema.describe_producers.v0.response import DescribeProducersResponse
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.produce.v13.response import ProduceResponse
 from kio.serial import entity_reader, entity_writer
 
 from clusters.errors import ProtocolError, RequestRefused, Unreachable
@@ -65,6 +64,7 @@ class Connection(Transactions):
         self._transport = opened(settings, address, timeout_s=_PATIENCE_S)
         self._correlation = 0
         self._unanswered: deque[int] = deque()
+        self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
         answer = self.ask(requests.metadata_question(topics), MetadataResponse)
@@ -79,17 +79,16 @@ class Connection(Transactions):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
-        question = fetch.fetch_request(
+        body = fetch.fetch_body(
             partitions,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation=isolation,
         )
-        correlation = self._send(fetch.API_KEY, fetch.VERSION, [_encoded(question)])
-        body = self._answer_to(correlation)
+        answer = self._answer_to(self._send(fetch.API_KEY, fetch.VERSION, [body]))
         try:
-            error, answers = fetch.parse_fetch_answer(body)
+            self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
         except (struct.error, IndexError, ValueError) as problem:
             raise self._unintelligible("Fetch", problem) from problem
         if error:
@@ -108,7 +107,11 @@ class Connection(Transactions):
 
     def receive_produce(self) -> list[ProducedPartition]:
         body = self._receive(self._unanswered.popleft())
-        return produce.produced(self._decoded(body, ProduceResponse))
+        try:
+            self.throttle_ms, answers = produce.parse_produce_answer(body)
+        except (struct.error, IndexError, ValueError) as problem:
+            raise self._unintelligible("Produce", problem) from problem
+        return answers
 
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
@@ -138,6 +141,15 @@ class Connection(Transactions):
 
     def close(self) -> None:
         self._transport.close()
+
+    def fileno(self) -> int:
+        """For poll: readable when an answer has begun to arrive."""
+        return self._transport.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether bytes of an answer are here already that poll does not see (TLS)."""
+        return self._transport.buffered
 
     def ask(self, question: Any, answer_type: Any) -> Any:
         """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""

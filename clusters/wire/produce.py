@@ -1,7 +1,7 @@
-"""Produce v13 (topic ids): request by our own writer, answer by the schema library.
+"""Produce v13 (topic ids), question and answer in our own code.
 
 The writer never copies a batch: it returns the pieces for one scatter-gather `sendmsg`.
-Layout: clients/src/main/resources/common/message/ProduceRequest.json.
+Layout: ProduceRequest.json and ProduceResponse.json in clients/src/main/resources/common/message.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kio.schema.produce.v13.response import ProduceResponse
-
 from clusters.wire.messages import ProducedPartition, ProducePartition
+from clusters.wire.varints import read_text, read_uvarint, skip_tags, uvarint
 
 API_KEY = 0
 VERSION = 13
@@ -22,6 +21,7 @@ Piece = bytes | bytearray | memoryview
 
 _ALL_REPLICAS = b"\xff\xff"  # acks -1
 _I32 = struct.Struct(">i")
+_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, append time, log start offset
 
 
 def produce_body(
@@ -42,13 +42,13 @@ def produce_body(
     head = bytearray(_nullable(transactional_id))
     head += _ALL_REPLICAS
     head += _I32.pack(timeout_ms)
-    head += _uvarint(len(by_topic) + 1)
+    head += uvarint(len(by_topic) + 1)
     for topic_id, topic in by_topic.items():
         head += topic_id.bytes
-        head += _uvarint(len(topic) + 1)
+        head += uvarint(len(topic) + 1)
         for index, part in topic.items():
             head += _I32.pack(index)
-            head += _uvarint(sum(map(len, part.batch)) + 1)
+            head += uvarint(sum(map(len, part.batch)) + 1)
             pieces.append(bytes(head))
             pieces.extend(part.batch)
             head = bytearray(b"\x00")  # tags of the partition
@@ -58,35 +58,34 @@ def produce_body(
     return pieces
 
 
-def produced(answer: ProduceResponse) -> list[ProducedPartition]:
-    """The answer as plain rows."""
-    return [
-        ProducedPartition(
-            topic_id=topic.topic_id or uuid.UUID(int=0),
-            partition=int(part.index),
-            error=int(part.error_code),
-            base_offset=int(part.base_offset),
-            log_start=int(part.log_start_offset),
-            message=part.error_message or "",
-            record_errors=tuple(
-                (int(each.batch_index), each.batch_index_error_message or "") for each in part.record_errors
-            ),
-        )
-        for topic in answer.responses
-        for part in topic.partition_responses
-    ]
+def parse_produce_answer(body: memoryview) -> tuple[int, list[ProducedPartition]]:
+    """(throttle time in ms, partitions) of a Produce v13 answer body (behind the response header).
+
+    Raises struct.error, IndexError or ValueError when the bytes are not such an answer.
+    """
+    answers: list[ProducedPartition] = []
+    topics, at = read_uvarint(body, 0)
+    for _ in range(topics - 1):
+        topic_id = uuid.UUID(bytes=bytes(body[at : at + 16]))
+        count, at = read_uvarint(body, at + 16)
+        for _ in range(count - 1):
+            index, error, base, _append_time, log_start = _ANSWER.unpack_from(body, at)
+            errors, at = read_uvarint(body, at + _ANSWER.size)
+            found: list[tuple[int, str]] = []
+            for _ in range(errors - 1):
+                (batch_index,) = _I32.unpack_from(body, at)
+                text, at = read_text(body, at + _I32.size)
+                found.append((batch_index, text))
+                at = skip_tags(body, at)
+            message, at = read_text(body, at)
+            at = skip_tags(body, at)
+            answers.append(ProducedPartition(topic_id, index, error, base, log_start, message, tuple(found)))
+        at = skip_tags(body, at)
+    (throttle,) = _I32.unpack_from(body, at)
+    return throttle, answers
 
 
 def _nullable(text: str | None) -> bytes:
     """A compact nullable string: its length plus one, 0 for null."""
     encoded = (text or "").encode()
-    return b"\x00" if text is None else _uvarint(len(encoded) + 1) + encoded
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return b"\x00" if text is None else uvarint(len(encoded) + 1) + encoded

@@ -101,17 +101,27 @@ def test_produce_answer() -> None:
                     ),
                     schema.PartitionProduceResponse(
                         index=i32(5), error_code=ErrorCode.out_of_order_sequence_number, base_offset=i64(-1),
-                        log_append_time=None, log_start_offset=i64(-1), record_errors=(), error_message="why",
+                        log_append_time=None, log_start_offset=i64(-1), error_message="why",
+                        record_errors=(
+                            schema.BatchIndexAndErrorMessage(
+                                batch_index=i32(2), batch_index_error_message="a record"
+                            ),
+                            schema.BatchIndexAndErrorMessage(batch_index=i32(300), batch_index_error_message=None),
+                        ),
                     ),
                 ),
             ),
         ),
-        throttle_time=i32Timedelta.parse(timedelta(0)),
+        throttle_time=i32Timedelta.parse(timedelta(milliseconds=7)),
     )  # fmt: skip
-    assert produce.produced(read(ProduceResponse, written(answer))) == [
+    throttle, told = produce.parse_produce_answer(memoryview(written(answer)))
+    assert throttle == 7
+    assert told == [
         ProducedPartition(topic, 4, codes.NONE, 70, 3),
-        ProducedPartition(topic, 5, codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why"),
-    ]
+        ProducedPartition(
+            topic, 5, codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why", ((2, "a record"), (300, "")),
+        ),
+    ]  # fmt: skip
 
 
 # -- Fetch -----------------------------------------------------------------------------------------------------
@@ -127,8 +137,8 @@ def test_produce_answer() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_fetch_request(parts: list[FetchPartition], isolation: int) -> None:
-    built = fetch.fetch_request(parts, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation)
-    request = read(FetchRequest, written(built))
+    built = fetch.fetch_body(parts, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation)
+    request = read(FetchRequest, built)
     assert (int(request.replica_id), int(request.isolation_level)) == (-1, isolation)
     assert (int(request.session_id), int(request.session_epoch)) == (0, -1)  # sessionless
     told = {
@@ -201,8 +211,8 @@ def test_fetch_answer(parts: list[FetchedPartition], null: bool) -> None:
             for topic, each in by_topic.items()
         ),
     )
-    error, told = fetch.parse_fetch_answer(memoryview(written(answer)))
-    assert error == 0
+    throttle, error, told = fetch.parse_fetch_answer(memoryview(written(answer)))
+    assert (throttle, error) == (0, 0)
     assert told == [part for each in by_topic.values() for part in each]
 
 
@@ -215,12 +225,12 @@ def _at(part: FetchedPartition, topic: uuid.UUID, index: int) -> FetchedPartitio
 
 def test_fetch_answer_refused_as_a_whole() -> None:
     answer = fetch_schema.FetchResponse(
-        throttle_time=i32Timedelta.parse(timedelta(0)),
+        throttle_time=i32Timedelta.parse(timedelta(seconds=3)),
         error_code=ErrorCode.unsupported_version,
         session_id=i32(0),
         responses=(),
     )
-    assert fetch.parse_fetch_answer(memoryview(written(answer))) == (35, [])
+    assert fetch.parse_fetch_answer(memoryview(written(answer))) == (3000, 35, [])
 
 
 def test_records_are_views_into_the_answer() -> None:
@@ -234,7 +244,7 @@ def test_records_are_views_into_the_answer() -> None:
         ),
     )
     frame = memoryview(bytearray(written(answer)))
-    ((told,),) = [fetch.parse_fetch_answer(frame)[1]]
+    ((told,),) = [fetch.parse_fetch_answer(frame)[2]]
     assert told.records.obj is frame.obj
 
 
@@ -245,6 +255,8 @@ def test_bytes_that_are_no_answer(body: bytes) -> None:
 
     with suppress(struct.error, IndexError, ValueError):
         fetch.parse_fetch_answer(memoryview(body))
+    with suppress(struct.error, IndexError, ValueError):
+        produce.parse_produce_answer(memoryview(body))
 
 
 # -- codes -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,152 @@
+"""The lanes that fetch: all partitions of a lane in one Fetch, as far as buffers, quotas and memory have room."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from clusters.settings import ConnectionSettings
+from clusters.wire import codes
+from clusters.wire.messages import FetchedPartition, FetchPartition
+from replicator.batches import sift
+from replicator.lane import ALIVE_S, Kind, Lane
+from replicator.look import Address
+from replicator.rate import SMALLEST
+from replicator.route import Route
+from replicator.states import LookAgain, Loud
+
+FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
+ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
+LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
+PARTITION_BUFFER: Final = 8 << 20
+LONG_POLL_S: Final = 0.1
+
+
+class FetchLane(Lane):
+    """`routes` gives the partitions of this source broker, `memory` the bytes that the worker may still hold."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        settings: ConnectionSettings,
+        address: Address,
+        routes: Callable[[], tuple[Route, ...]],
+        memory: Callable[[], int],
+    ) -> None:
+        super().__init__("fetch", kind, settings, address)
+        self._routes, self._memory = routes, memory
+        self._first = 0
+
+    def _round(self) -> None:
+        self._asleep = True
+        now = time.monotonic()
+        routes = [route for route in self._routes() if route.kind == self.kind and _takes(route)]
+        memory = self._memory()
+        asked, early = _within_quotas(routes, now)
+        pause = max(self._not_before - now, early if not asked else 0.0, 0.0)
+        if not asked or memory <= 0 or pause > 0:
+            self._sleep(min(pause, ALIVE_S) if pause else ALIVE_S)
+            return
+        self._asleep = False
+        self._fetch(asked, max(min(ANSWER_BYTES[self.kind], memory), LEAST_ANSWER), min(LONG_POLL_S, early))
+
+    def _fetch(self, asked: list[tuple[Route, int]], max_bytes: int, wait_s: float) -> None:
+        self._first = (self._first + 1) % len(asked)  # the broker fills the answer in this order
+        asked = asked[self._first :] + asked[: self._first]
+        by_partition = {(route.copy.source_id, route.copy.key.partition): route for route, _ in asked}
+        most = FETCH_BYTES[self.kind]
+        heaviest = max(route.weight for route, _ in asked)
+        connection = self._connected()
+        answers = connection.fetch(
+            tuple(
+                FetchPartition(
+                    route.copy.source_id,
+                    route.copy.key.partition,
+                    route.copy.position,
+                    route.copy.leader_epoch,
+                    min(share, most * route.weight // heaviest),
+                )
+                for route, share in asked
+            ),
+            max_wait_ms=int(wait_s * 1000),
+            max_bytes=max_bytes,
+        )
+        for answer in answers:
+            _deliver(by_partition[answer.topic_id, answer.partition], answer)
+        self._heed(connection.throttle_ms)
+
+    def _dropped(self, reason: str) -> None:
+        for route in self._routes():
+            if route.kind == self.kind:
+                _troubled(route, LookAgain(reason))
+
+
+def _takes(route: Route) -> bool:
+    copy = route.copy
+    return copy.trouble is None and copy.refused is None and copy.buffered < PARTITION_BUFFER
+
+
+def _within_quotas(routes: list[Route], now: float) -> tuple[list[tuple[Route, int]], float]:
+    """What may be asked of each now, and the seconds until a flow that may not be asked now may be again."""
+    limited = Counter(route.flow for route in routes if route.rate.quota is not None)
+    if not limited:
+        return [(route, FETCH_BYTES["bulk"]) for route in routes], LONG_POLL_S
+    asked: list[tuple[Route, int]] = []
+    early = LONG_POLL_S
+    for route in routes:
+        allowance = route.rate.allowance(now)
+        if allowance is None:
+            asked.append((route, FETCH_BYTES["bulk"]))
+        elif allowance:
+            asked.append((route, max(allowance // limited[route.flow], min(SMALLEST, allowance))))
+        else:
+            early = min(early, max(route.rate.wait(now), 0.001))
+    return asked, early
+
+
+def _deliver(route: Route, answer: FetchedPartition) -> None:
+    copy = route.copy
+    trouble = _trouble(route, answer)
+    if trouble is not None:
+        _troubled(route, trouble)
+        return
+    copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
+    records = answer.records
+    size = len(records)
+    if size == 0:
+        route.fetched(0)
+        return
+    if 2 * size < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
+        records = memoryview(bytes(records))
+    sifted = sift(records, copy.position, answer.aborted, leave_out=route.leave_out, terms=route.terms)
+    runs = copy.accept(sifted)
+    route.fetched(size)
+    if runs:
+        route.ledger.append(runs)
+    route.rate.spend(size, time.monotonic())
+    if sifted.batches:
+        route.wake()
+
+
+def _troubled(route: Route, trouble: Loud | LookAgain) -> None:
+    with route.copy.lock:
+        route.copy.trouble = route.copy.trouble or trouble
+
+
+def _trouble(route: Route, answer: FetchedPartition) -> Loud | LookAgain | None:
+    copy = route.copy
+    if answer.diverging_epoch is not None:
+        epoch, end = answer.diverging_epoch
+        return Loud(
+            "source_truncated",
+            f"the source's log now ends epoch {epoch} at offset {end}, copied was through {copy.position}",
+        )
+    if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
+        return LookAgain("the source topic is not there under its id")
+    if answer.error == codes.TOPIC_AUTHORIZATION_FAILED:
+        return Loud("unauthorised", f"the source refuses READ on topic {copy.key.topic}")
+    if answer.error:
+        return LookAgain(f"the source answers {codes.name_of(answer.error)} at offset {copy.position}")
+    return None

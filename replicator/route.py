@@ -1,0 +1,57 @@
+"""A partition on its way: what the links know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.batch import Batch
+from replicator.lane import Kind
+from replicator.ledger import PartitionLedger
+from replicator.look import Address
+from replicator.partition import PartitionCopy
+from replicator.rate import Rate
+from replicator.repack import Terms
+
+FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
+CALM: Final = 3  # so many of them in a row make a partition of the bulk lane live again
+
+
+@dataclass(slots=True)
+class Route:
+    """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
+
+    kind: the lane that is to carry it; carrier: the lane that sends it as long as something of it is on its way.
+    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them.
+    """
+
+    copy: PartitionCopy
+    ledger: PartitionLedger
+    rate: Rate
+    leave_out: Callable[[Batch], bool]
+    source: Address
+    target: Address
+    weight: int = 1
+    terms: Terms = field(default_factory=Terms)
+    kind: Kind = "live"
+    carrier: Kind = "live"
+    wake: Callable[[], None] = field(default=lambda: None)
+    room: Callable[[], None] = field(default=lambda: None)
+    _calm: int = 0
+
+    @property
+    def flow(self) -> str:
+        return self.copy.key.flow
+
+    def fetched(self, size: int) -> None:
+        """An answer with `size` bytes was taken: choose the lane. One live answer that does not reach the log's end
+        is enough to leave the live lane; coming back takes several calm ones."""
+        at_end = self.copy.position >= self.copy.source_end
+        if self.kind == "live":
+            if not at_end:
+                self.kind, self._calm = "bulk", 0
+        else:
+            self._calm = self._calm + 1 if at_end and size < FEW else 0
+            if self._calm >= CALM:
+                self.kind = "live"

@@ -1,0 +1,114 @@
+"""The lanes that send: one batch a partition and request, several requests on their way, answers in order."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from clusters.errors import ProtocolError
+from clusters.settings import ConnectionSettings
+from clusters.wire.messages import ProducePartition
+from replicator.lane import ALIVE_S, Kind, Lane
+from replicator.look import Address
+from replicator.partition import Outgoing
+from replicator.route import Route
+from replicator.shares import Shares
+
+REQUEST_BYTES: Final = 8 << 20
+REQUESTS_IN_FLIGHT: Final = 5
+
+
+class SendLane(Lane):
+    """`offer` puts a partition into the lane that carries it now; `carried` are the partitions of a lane."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        settings: ConnectionSettings,
+        address: Address,
+        offer: Callable[[Route], None],
+        carried: Callable[[Kind], list[Route]],
+    ) -> None:
+        super().__init__("send", kind, settings, address)
+        self._offer, self._carried = offer, carried
+        self._shares: Shares[Route] = Shares()
+        self._requests: deque[list[tuple[Route, Outgoing]]] = deque()
+
+    def put(self, route: Route) -> None:
+        """The partition may have something to send."""
+        self._shares.put(route)
+        self.wake()
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        open_ = len(self._requests) < REQUESTS_IN_FLIGHT and now >= self._not_before
+        if open_:
+            self._asleep = True
+            request = self._gathered()
+            if request:
+                self._asleep = False
+                self._send(request)
+                return
+        if self._requests:
+            # Full or throttled: nothing to do but to wait for the oldest answer. Else whatever comes first.
+            if not open_ or self._connected().buffered or self._sleep(ALIVE_S, until_answer=True):
+                self._receive()
+        else:
+            self._asleep = True
+            if self._not_before > now:
+                self._sleep(min(self._not_before - now, ALIVE_S))
+            elif not self._shares:
+                self._sleep(ALIVE_S)
+
+    def _send(self, request: list[tuple[Route, Outgoing]]) -> None:
+        self._requests.append(request)
+        self._connected().send_produce(
+            tuple(
+                ProducePartition(route.copy.target_id, route.copy.key.partition, outgoing.pieces)
+                for route, outgoing in request
+            )
+        )
+
+    def _receive(self) -> None:
+        connection = self._connected()
+        answers = {(a.topic_id, a.partition): a for a in connection.receive_produce()}
+        request = self._requests[0]
+        if any((route.copy.target_id, route.copy.key.partition) not in answers for route, _ in request):
+            raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
+        self._requests.popleft()
+        now = int(time.time() * 1000)
+        for route, _ in request:
+            route.copy.answered(answers[route.copy.target_id, route.copy.key.partition], now)
+            if route.copy.ready:
+                self._offer(route)
+            route.room()
+        self._heed(connection.throttle_ms)
+
+    def _gathered(self) -> list[tuple[Route, Outgoing]]:
+        request: list[tuple[Route, Outgoing]] = []
+        size = 0
+        now = int(time.time() * 1000)
+        while size < REQUEST_BYTES and (route := self._shares.next()) is not None:
+            wanted = route.kind  # the fetching side may change it at any time
+            if wanted != self.kind:
+                if route.copy.idle:  # it changes lanes while nothing of it is on its way
+                    route.carrier = wanted
+                    self._offer(route)
+                continue
+            outgoing = route.copy.next_outgoing(now)
+            if outgoing is not None:
+                request.append((route, outgoing))
+                size += outgoing.size
+                self._shares.spent(route, outgoing.size)
+                if route.copy.ready:
+                    self._shares.put(route)
+        self._shares.complete()
+        return request
+
+    def _dropped(self, reason: str) -> None:
+        unanswered = {id(route): route for request in self._requests for route, _ in request}
+        self._requests.clear()
+        for route in (*unanswered.values(), *self._carried(self.kind)):
+            route.copy.connection_lost(reason)

@@ -1,0 +1,261 @@
+"""The quarantine: what a target does not take is kept on the target cluster, with its coordinates.
+
+One topic a cluster, `watershed.quarantine`, without an end to its retention. A record is acknowledged there before
+anything behind it is copied, at least once: after a crash it may stand there twice, under the same key
+(`flow|topic|partition|offset`), so repeats are easily told. Records of one partition come in its order, all in one
+partition of the quarantine (its slot). A record too large even for the quarantine is kept without its value (decision
+0021).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters import librdkafka
+from clusters.admin import Admin
+from clusters.control import SLOTS, slot_of
+from clusters.errors import ClusterError
+from clusters.librdkafka import Complaints
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from replicator.partition import PartitionKey
+from replicator.repack import Rejected
+
+QUARANTINE = "watershed.quarantine"
+LARGEST = 64 << 20  # bytes of key, value and headers that are kept whole; socket.request.max.bytes is 100 MiB
+_ROOM = 1 << 20  # for our own headers and the front of the batch
+_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(LARGEST + _ROOM),
+    "message.timestamp.type": "CreateTime",
+}
+_OURS = "watershed."
+_OUR_HEADERS = 10  # they stand in front of the record's own
+_PATIENCE_S = 60.0
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Writes for one target cluster; connects when the first record is refused. May be shared by threads."""
+
+    settings: ConnectionSettings
+    _producer: Producer | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _complaints: Complaints = field(default_factory=Complaints)
+
+    def keep(self, key: PartitionKey, rejected: Sequence[Rejected]) -> None:
+        """Write them and wait until the brokers hold them. Raises ClusterError; then some may be there."""
+        with self._lock:
+            refused = self._write(key, rejected, whole=True)
+            for error in self._write(key, refused, whole=False):
+                raise ClusterError(f"{QUARANTINE} does not take source offset {error.source_offset} of {key.topic}")
+
+    def _write(self, key: PartitionKey, rejected: Sequence[Rejected], *, whole: bool) -> list[Rejected]:
+        """Returns those that are too large for the topic as it is."""
+        too_large: list[Rejected] = []
+        failures: list[KafkaError] = []
+        left = len(rejected)
+
+        def done(record: Rejected, problem: KafkaError | None, _message: Message | None = None) -> None:
+            nonlocal left
+            left -= 1
+            if problem is not None and problem.code() == KafkaError.MSG_SIZE_TOO_LARGE and whole:
+                too_large.append(record)
+            elif problem is not None:
+                failures.append(problem)
+
+        for record in rejected:
+            value, headers = kept(key, record, whole=whole and size(record) <= LARGEST)
+            try:
+                self._connected().produce(
+                    QUARANTINE,
+                    value,
+                    record_key(key, record.source_offset).encode(),
+                    slot_of(key.flow, key.topic, key.partition),
+                    headers=headers,
+                    on_delivery=partial(done, record),
+                )
+            except KafkaException as error:
+                done(record, librdkafka.reason(error))
+        deadline = time.monotonic() + _PATIENCE_S
+        while left:
+            self._connected().poll(0.05)
+            if time.monotonic() > deadline:
+                raise self.settings.unreachable(f"no acknowledgement for records of {QUARANTINE}")
+        if failures:
+            raise librdkafka.cluster_error(
+                self.settings, failures[0], self._complaints, doing=f"writing to {QUARANTINE}", topic=QUARANTINE
+            )
+        return too_large
+
+    def _connected(self) -> Producer:
+        if self._producer is None:
+            with Admin(self.settings) as admin:
+                if admin.topic(QUARANTINE) is None:
+                    admin.create_topic(QUARANTINE, SLOTS, min(3, admin.brokers()), _CONFIGS)
+            self._producer = Producer(
+                self.settings.librdkafka(
+                    {
+                        "client.id": "watershed-quarantine",
+                        "acks": "all",
+                        "enable.idempotence": True,
+                        "linger.ms": 1,
+                        "message.max.bytes": LARGEST + _ROOM,
+                        "message.timeout.ms": int(_PATIENCE_S * 500),
+                        "error_cb": self._complaints,
+                    }
+                )
+            )
+        return self._producer
+
+
+def record_key(key: PartitionKey, offset: int) -> str:
+    return f"{key.flow}|{key.topic}|{key.partition}|{offset}"
+
+
+def size(record: Rejected) -> int:
+    """Bytes of its key, value and headers."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def kept(key: PartitionKey, record: Rejected, *, whole: bool) -> tuple[bytes | None, Headers]:
+    """Value and headers of the record in the quarantine: ours first, then its own as they were. A record that is not
+    kept whole leaves its value, key and headers out and says how large they were."""
+    headers: Headers = [
+        ("watershed.flow", key.flow.encode()),
+        ("watershed.topic", key.topic.encode()),
+        ("watershed.target_topic", key.target_topic.encode()),
+        ("watershed.partition", str(key.partition).encode()),
+        ("watershed.offset", str(record.source_offset).encode()),
+        ("watershed.timestamp", str(record.timestamp).encode()),
+        ("watershed.reason", record.reason.encode()),
+        ("watershed.size", str(size(record)).encode()),
+        ("watershed.whole", b"yes" if whole else b"no"),
+    ]
+    if not whole:
+        return None, headers
+    headers.append(("watershed.key", record.key))
+    # Names are text for the client library; one that is no UTF-8 could not have come from a Java producer.
+    headers += [(name.decode(errors="replace"), value) for name, value in record.headers]
+    return record.value, headers
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A record in the quarantine. offset, timestamp (ms): as on the source. size: bytes it had there. whole: its key,
+    value and headers are kept; otherwise only these coordinates are."""
+
+    flow: str
+    topic: str
+    target_topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    reason: str
+    size: int
+    whole: bool
+    key: bytes | None = field(default=None, repr=False)
+    value: bytes | None = field(default=None, repr=False)
+    headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)
+
+
+def read_quarantine(settings: ConnectionSettings, flow: str) -> list[Quarantined]:
+    """What is in quarantine for one flow, by topic, partition and offset, each record once. Raises ClusterError."""
+    found: dict[bytes, Quarantined] = {}
+    prefix = f"{flow}|".encode()
+    for message in _messages(settings):
+        name = _bytes(message.key()) or b""
+        if name.startswith(prefix):
+            found[name] = _quarantined(message)
+    return sorted(found.values(), key=lambda each: (each.topic, each.partition, each.offset))
+
+
+def _quarantined(message: Message) -> Quarantined:
+    told = cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
+    headers = [(name, _bytes(value)) for name, value in told]
+    ours = {name.removeprefix(_OURS): value for name, value in headers[:_OUR_HEADERS] if name.startswith(_OURS)}
+
+    def text(name: str) -> str:
+        return (ours.get(name) or b"").decode(errors="replace")
+
+    whole = text("whole") == "yes"
+    return Quarantined(
+        flow=text("flow"),
+        topic=text("topic"),
+        target_topic=text("target_topic"),
+        partition=int(text("partition")),
+        offset=int(text("offset")),
+        timestamp=int(text("timestamp")),
+        reason=text("reason"),
+        size=int(text("size")),
+        whole=whole,
+        key=ours.get("key"),
+        value=_bytes(message.value()),
+        headers=tuple(headers[_OUR_HEADERS:]) if whole else (),
+    )
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _messages(settings: ConnectionSettings) -> Iterator[Message]:
+    with Admin(settings) as admin:
+        topic = admin.topic(QUARANTINE)
+        if topic is None:
+            return
+        ranges = admin.offsets(TopicPartition(QUARANTINE, number) for number in range(topic.partitions))
+    ends = {key.partition: span.end for key, span in ranges.items() if span.start < span.end}
+    if not ends:
+        return
+    complaints = Complaints()
+    consumer = Consumer(
+        settings.librdkafka(
+            {
+                "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "error_cb": complaints,
+            }
+        )
+    )
+    try:
+        consumer.assign([WirePartition(QUARANTINE, key.partition, span.start) for key, span in ranges.items()
+                         if key.partition in ends])  # fmt: skip
+        deadline = time.monotonic() + _PATIENCE_S
+        while ends:
+            message = consumer.poll(0.5)
+            if message is None and time.monotonic() > deadline:
+                raise settings.unreachable(f"{QUARANTINE} could not be read to its end")
+            if message is None:
+                continue
+            problem = message.error()
+            if problem is not None:
+                raise librdkafka.cluster_error(
+                    settings, problem, complaints, doing=f"reading {QUARANTINE}", topic=QUARANTINE
+                )
+            deadline = time.monotonic() + _PATIENCE_S
+            number, offset = message.partition() or 0, message.offset() or 0
+            if number in ends and offset < ends[number]:
+                yield message
+            if number in ends and offset + 1 >= ends[number]:
+                del ends[number]
+    except KafkaException as error:
+        reason = librdkafka.reason(error)
+        raise librdkafka.cluster_error(settings, reason, complaints, doing=f"reading {QUARANTINE}") from None
+    finally:
+        consumer.close()

@@ -1,0 +1,308 @@
+"""What is repacked, how it is cut, what is merged, and what is left out for the quarantine."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusters.batches import Record, build_batch, checksum, header, read_records, stored
+from replicator.batch import Batch
+from replicator.batches import Sifted, sift
+from replicator.limits import Limits
+from replicator.records import built, records_of
+from replicator.repack import MERGED, SMALL, Rejected, Terms
+from tests.replicator.build import NOW, abort, answer, commit, damaged, data, emptied, transactional, with_attributes
+from tests.replicator.build import with_crc as sealed
+
+Seen = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+def seen(batches: list[Batch]) -> list[Seen]:
+    """The records as the target will hold them, with their source offsets. Every batch must be one that a broker takes."""
+    found: list[Seen] = []
+    for batch in batches:
+        head = header(batch.data)
+        assert head.crc == checksum(batch.data)
+        assert head.count == head.last_offset_delta + 1 == batch.records
+        assert not head.attributes & ~0x17, "only a codec, and what the header's rewriting clears"
+        readable = batch if batch.codec < 2 else built(records_of(batch._replace(base=0, end=batch.records)), 0, 0)
+        for at, record in enumerate(read_records(readable.data)):
+            found.append((batch.source_offset(at), record.timestamp, record.key, record.value, record.headers))
+    return found
+
+
+def of(batch: bytes) -> list[Seen]:
+    """As a consumer of the source sees them."""
+    return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in read_records(batch)]
+
+
+def spans(sifted: Sifted) -> list[tuple[int, int]]:
+    return [span for batch in sifted.batches for span in batch.spans or ((batch.base, batch.records),)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (data(2, offsets=(0, 2, 3)), ((2, 1), (4, 2))),
+        (data(2, offsets=(1, 2)), ((3, 2),)),
+        (data(2, offsets=(0, 1), span=40), ((2, 2),)),
+        (data(2, offsets=(5,), span=40, codec="gzip"), ((7, 1),)),
+        (data(2, offsets=(0, 9), producer_id=7, transactional=True), ((2, 1), (11, 1))),
+    ],
+)
+def test_holes(batch: bytes, expected: tuple[tuple[int, int], ...]) -> None:
+    sifted = sift(answer(data(0, 2), batch), 0, terms=Terms(small=0))
+    assert sifted.batches[1].spans == expected
+    assert seen(sifted.batches) == of(data(0, 2)) + of(batch)
+    assert sifted.batches[-1].end == sifted.position == header(batch).last_offset + 1
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_the_position_inside_a_batch(codec: str) -> None:
+    batch = data(10, 6, codec=codec)
+    sifted = sift(answer(batch, data(16)), 13, terms=Terms(small=0))
+    assert seen(sifted.batches) == of(batch)[3:] + of(data(16))
+    assert spans(sifted) == [(13, 3), (16, 1)]
+
+
+def test_the_position_inside_a_hole_at_a_batchs_end() -> None:
+    sifted = sift(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
+    assert (spans(sifted), sifted.position) == ([(30, 1)], 31)
+    assert sift(answer(data(10, offsets=(0, 1), span=9)), 15) == Sifted([], 19, 0)
+
+
+def test_append_time_is_what_a_consumer_of_the_source_sees() -> None:
+    batch = sealed(with_attributes(data(0, 4), 0x08))
+    sifted = sift(answer(batch), 0)
+    assert seen(sifted.batches) == of(batch)
+    assert {time for _, time, *_ in seen(sifted.batches)} == {header(batch).max_timestamp}
+
+
+def test_gaps_between_merged_batches() -> None:
+    log = (data(0, 2), commit(2, 7), transactional(3, 2, 7), abort(5, 7), emptied(6, 3), data(9), data(12, 3))
+    sifted = sift(answer(*log), 0, ((7, 3),))
+    (only,) = sifted.batches
+    assert only.spans == ((0, 2), (9, 1), (12, 3))
+    assert (only.base, only.end, sifted.position) == (0, 15, 15)
+    assert seen([only]) == of(log[0]) + of(log[5]) + of(log[6])
+
+
+def test_one_small_batch_alone_is_passed_as_it_is() -> None:
+    for log in ((data(0, 3),), (data(0, 3), commit(3, 7)), (data(0, 3), data(3, 2, codec="gzip"))):
+        sifted = sift(answer(*log), 0)
+        assert [bytes(batch.data) for batch in sifted.batches] == [each for each in log if each != commit(3, 7)]
+
+
+def test_large_batches_are_never_touched_and_stay_in_order() -> None:
+    large = data(2, 3, size=SMALL)
+    log = (data(0), data(1), large, data(5), large[:0] + data(6, 3, size=SMALL), data(9), data(10))
+    sifted = sift(answer(*log), 0)
+    assert [batch.base for batch in sifted.batches] == [0, 2, 5, 6, 9]
+    assert bytes(sifted.batches[1].data) == large
+    assert seen(sifted.batches) == [record for batch in log for record in of(batch)]
+
+
+def test_batches_of_other_codecs_and_lanes_are_not_merged() -> None:
+    log = [
+        data(0),
+        data(1),
+        data(2, codec="gzip"),
+        data(3, codec="gzip"),
+        data(4, producer_id=8),
+        data(5, producer_id=8),
+    ]
+    assert spans(sift(answer(*log), 0)) == [(0, 2), (2, 2), (4, 2)]
+    assert [batch.records for batch in sift(answer(*log[:2], *log[4:]), 0).batches] == [4]
+    by_producer = Terms(lane=lambda batch: batch.producer_id)
+    merged = sift(answer(*log[:2], *log[4:]), 0, terms=by_producer).batches
+    assert [(batch.records, batch.producer_id) for batch in merged] == [(2, -1), (2, 8)]
+
+
+def test_merged_batches_are_full_at_some_point() -> None:
+    log = [data(at, size=1_000) for at in range(400)]
+    batches = sift(answer(*log), 0).batches
+    assert 3 <= len(batches) <= 6
+    assert all(len(batch.data) <= MERGED for batch in batches)
+    assert seen(batches) == [record for batch in log for record in of(batch)]
+
+
+def test_a_damaged_small_batch_is_passed_on_to_be_refused_by_the_target() -> None:
+    """Never with a new CRC. Alone and whole it is the target that says so; to be opened, it stops here."""
+    bad = damaged(data(1))
+    first = sift(answer(bad), 1)
+    assert [bytes(batch.data) for batch in first.batches] == [bad]
+    second = sift(answer(bad, data(2), data(3)), 1)
+    assert bytes(second.batches[0].data) == bad
+    assert seen(second.batches[1:]) == of(data(2)) + of(data(3))
+    third = sift(answer(data(0), bad, data(2)), 0)
+    assert third.refused is not None
+    assert "source offset 1: is damaged" in str(third.refused)
+    assert (seen(third.batches), third.position) == (of(data(0)), 1)
+
+
+def noise(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def big(base: int, sizes: list[int], codec: str = "none") -> bytes:
+    records = [Record(at, NOW, b"k%d" % at, noise(size, at)) for at, size in enumerate(sizes)]
+    return stored(build_batch(records, codec=codec), base, 0)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("most", [700, 1_000, 5_000, 30_000])
+def test_above_the_limit_is_cut(codec: str, most: int) -> None:
+    batch = big(50, [100, 400, 30, 0, 500, 200] * 8, codec)
+    sifted = sift(answer(batch), 50, terms=Terms(Limits(most)))
+    assert seen(sifted.batches) == of(batch)
+    assert max(len(each.data) for each in sifted.batches) <= most
+    assert (len(sifted.batches) > 1) == (len(batch) > most)
+    assert [each.base for each in sifted.batches[1:]] == [each.end for each in sifted.batches[:-1]]
+    assert sifted.batches[-1].end == 98
+
+
+def test_a_hole_at_the_end_belongs_to_the_last_piece() -> None:
+    batch = data(0, offsets=(0, 1, 5, 6), span=20, size=300)
+    sifted = sift(answer(batch), 0, terms=Terms(Limits(800)))
+    assert [(each.base, each.end, each.spans) for each in sifted.batches] == [
+        (0, 2, ((0, 2),)),
+        (5, 20, ((5, 2),)),
+    ]
+
+
+def test_what_a_codec_makes_larger_goes_without() -> None:
+    batch = big(0, [900, 5], "gzip")
+    most = len(big(0, [900])) + 1
+    sifted = sift(answer(batch), 0, terms=Terms(Limits(most)))
+    assert [each.codec for each in sifted.batches] == [0, 1]
+    assert seen(sifted.batches) == of(batch)
+
+
+def test_a_record_that_no_batch_can_hold_stops_the_copy() -> None:
+    batch = big(40, [10, 3_000, 20])
+    sifted = sift(answer(data(0, 2), batch, data(43)), 0, terms=Terms(Limits(1_000)))
+    assert sifted.refused is not None
+    assert "the record at source offset 41 takes 3072 bytes by itself, and the target takes 1000" in str(sifted.refused)
+    assert (seen(sifted.batches), sifted.position) == (of(data(0, 2)), 2)
+
+
+def test_a_large_record_that_packs_well_is_sent_packed() -> None:
+    records = [Record(0, NOW, b"k", b"a"), Record(1, NOW, b"k", b"b" * 50_000), Record(2, NOW, b"k", noise(2_000))]
+    batch = stored(build_batch(records, codec="gzip"), 0, 0)
+    sifted = sift(answer(batch), 0, terms=Terms(Limits(2_300)))
+    assert seen(sifted.batches) == of(batch)
+    assert len(sifted.batches) == 2
+
+
+def test_with_isolation_it_is_handed_over_and_the_others_travel_on() -> None:
+    batch = big(40, [10, 3_000, 20])
+    sifted = sift(answer(batch), 40, terms=Terms(Limits(1_000), isolate=True))
+    assert sifted.refused is None
+    assert [offset for offset, *_ in seen(sifted.batches)] == [40, 42]
+    (out,) = sifted.rejected
+    assert (out.source_offset, out.key, out.value) == (41, b"k1", noise(3_000, 1))
+    assert out.reason.startswith("takes 3072 bytes")
+
+
+def test_refused_records_are_handed_over_as_they_stood() -> None:
+    records = [
+        Record(0, NOW, b"k", b"v"),
+        Record(1, NOW + 1, None, b"", (("h", b"1"), ("h", None), ("", b""))),
+        Record(2, NOW + 2, b"", None),
+        Record(3, NOW + 3, b"l", b"w"),
+    ]
+    batch = stored(build_batch(records, codec="gzip"), 70, 0)
+    terms = Terms(refused={71: "no key", 72: "too old", 999: "another batch's"})
+    sifted = sift(answer(batch, data(74)), 70, terms=terms)
+    assert [offset for offset, *_ in seen(sifted.batches)] == [70, 73, 74]
+    assert sifted.rejected == (
+        Rejected(71, NOW + 1, None, b"", ((b"h", b"1"), (b"h", None), (b"", b"")), "no key"),
+        Rejected(72, NOW + 2, b"", None, (), "too old"),
+    )
+    assert sifted.position == 75
+
+
+def test_a_batch_of_refused_records_only_is_a_gap() -> None:
+    sifted = sift(answer(data(0), data(1, 2, size=SMALL), data(3)), 0, terms=Terms(refused={1: "", 2: ""}))
+    assert spans(sifted) == [(0, 1), (3, 1)]
+    assert [out.source_offset for out in sifted.rejected] == [1, 2]
+    alone = sift(answer(data(1, 2)), 1, terms=Terms(refused={1: "", 2: ""}))
+    assert (alone.batches, alone.position, len(alone.rejected)) == ([], 3, 2)
+
+
+def test_refused_records_below_the_position_were_handed_over_before() -> None:
+    sifted = sift(answer(data(0, 4)), 2, terms=Terms(refused={1: "", 3: ""}))
+    assert [offset for offset, *_ in seen(sifted.batches)] == [2]
+    assert [out.source_offset for out in sifted.rejected] == [3]
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> tuple[list[bytes], list[Seen]]:
+    """A log of batches of all kinds, and what a consumer reads of it."""
+    chance = random.Random(draw(st.integers(0, 10**9)))
+    log, expected, at = [], [], 0
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(("plain", "plain", "holes", "append time", "marker", "emptied", "jump")))
+        if kind == "marker":
+            log.append(commit(at, 7))
+            at += 1
+            continue
+        if kind == "emptied":
+            log.append(emptied(at, 3))
+            at += 3
+            continue
+        if kind == "jump":
+            at += chance.randrange(1, 50)
+        deltas = (
+            sorted(chance.sample(range(12), chance.randrange(1, 9)))
+            if kind == "holes"
+            else range(chance.randrange(1, 9))
+        )
+        records = [
+            Record(
+                delta,
+                NOW + chance.randrange(-1_000, 1_000),
+                chance.choice((None, b"", b"key%d" % delta)),
+                chance.choice((None, b"", noise(chance.choice((5, 90, 700, 9_000)), delta))),
+                (("h", None), ("h", b"x")) if chance.random() < 0.3 else (),
+            )
+            for delta in deltas
+        ]
+        span = 12 if kind == "holes" else len(records)
+        codec = chance.choice(("none", "none", "gzip"))
+        batch = stored(build_batch(records, codec=codec, last_offset_delta=span - 1), at, 0)
+        if kind == "append time":
+            batch = sealed(with_attributes(batch, 0x08))
+        log.append(batch)
+        expected += of(batch)
+        at += span
+    return log, expected
+
+
+@given(sources(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_any_log_fetched_in_any_pieces_arrives_as_it_is_seen(
+    source: tuple[list[bytes], list[Seen]], draw: st.DataObject
+) -> None:
+    log, expected = source
+    end = header(log[-1]).last_offset + 1
+    start = draw.draw(st.integers(0, end))
+    most = draw.draw(st.sampled_from((10_000, 20_000, 1 << 20)))
+    refused = {offset: "why" for offset, *_ in expected if draw.draw(st.integers(0, 9)) == 0}
+    terms = Terms(Limits(most), refused, small=draw.draw(st.sampled_from((0, SMALL, 1 << 20))))
+    position, arrived, rejected = start, [], []
+    while position < end:
+        rest = [batch for batch in log if header(batch).last_offset >= position]
+        pieces = rest[: draw.draw(st.integers(1, 4))]
+        sifted = sift(answer(*pieces), position, terms=terms)
+        assert sifted.refused is None, sifted.refused
+        assert sifted.position == header(pieces[-1]).last_offset + 1
+        assert all(len(batch.data) <= most for batch in sifted.batches)
+        arrived += seen(sifted.batches)
+        rejected += [each.source_offset for each in sifted.rejected]
+        position = sifted.position
+    assert arrived == [each for each in expected if each[0] >= start and each[0] not in refused]
+    assert rejected == [offset for offset in refused if offset >= start]

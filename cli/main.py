@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("status", "cli.status:status", "State and lag of every flow and partition."),
         ("flow", "cli.flow:flow", "Pause, resume, stop or restart a flow."),
         ("offsets", "cli.offsets:offsets", "Translate offsets exactly, either way."),
+        ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
         ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
     "Moving applications": (

@@ -1,0 +1,69 @@
+"""`topology trace`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replicator.trace import Hop, Trace
+
+
+@click.command(epilog="Example: topology trace orders.yaml orders 3 81254 --cluster cloud")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--cluster", "alias", required=True, help="The cluster that the record is on, by its alias in the file.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def trace(path: Path, topic: str, partition: int, offset: int, alias: str, form: str) -> int:
+    """Follow one record back, flow by flow, to the cluster where an application wrote it.
+
+    Reads batch headers, the registry of producer ids and the ledgers; works after compaction, and without any record
+    header. Exits 1 when no record is at that offset, or when the trail ends before the birth place.
+    """
+    import json
+
+    from cli.plans import connector, plan_at
+    from replicator.trace import trace as traced
+
+    plan = plan_at(path)
+    plan.cluster(alias)
+    found = traced([each.alias for each in plan.clusters], connector(plan), alias, topic, partition, offset)
+    if form == "json":
+        click.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        click.echo("\n".join(_lines(found)))
+    return 0 if found.born else 1
+
+
+def _lines(found: Trace) -> Iterator[str]:
+    width = max(len(f"{hop.cluster}  {hop.topic}-{hop.partition} @ {hop.offset}") for hop in found.hops)
+    for hop in found.hops:
+        where = f"{hop.cluster}  {hop.topic}-{hop.partition} @ {hop.offset}".ljust(width)
+        yield f"{where}  {_how(hop)}"
+        if hop.note:
+            yield f"{'':{width}}  note: {hop.note}"
+    if not found.born:
+        yield f"the trail ends here: {found.why}"
+
+
+def _how(hop: Hop) -> str:
+    when = _time(hop.timestamp)
+    if hop.flow is None:
+        producer = f"producer id {hop.producer_id}" if hop.producer_id >= 0 else "no producer id"
+        return f"born here: written by an application ({producer}; batch of {when})"
+    how = "in transactions" if hop.kind == "transactions" else "by sequence numbers"
+    return f"brought by {hop.flow} {how} (producer id {hop.producer_id}; batch of {when})"
+
+
+def _time(timestamp: int) -> str:
+    from datetime import UTC, datetime
+
+    if timestamp < 0:
+        return "no time"
+    return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

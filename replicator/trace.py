@@ -1,0 +1,210 @@
+"""From a record on any cluster back to its birth. No header is needed, only the batch that the record stands in.
+
+The batch's header names its producer for ever, also after compaction, which keeps producer id, sequence and offset
+range of the batches that it retains. The registry of the cluster says which flow that id writes for, the flow's map in
+the ledger says which source offset stands here, and on the source it begins again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from clusters.control import slot_of
+from clusters.errors import ClusterError
+from clusters.flows import FlowRecord, read_flows
+from clusters.producers import ProducerRecord, read_producers
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import connect
+from replicator.batch import Batch
+from replicator.errors import ReplicatorError
+from replicator.ledger import Ledger, read_ledger
+from replicator.standing import NoRecord, Standing, standing
+
+MAX_HOPS = 64
+Connect = Callable[[str], ConnectionSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A record on one cluster. producer_id: -1 for none. timestamp: the newest of its batch, ms. flow: which brought it
+    here, None where it was born; kind: how that flow wrote it; path: the cluster ids that its producer id tells."""
+
+    cluster: str
+    cluster_id: str
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    timestamp: int
+    flow: str | None = None
+    kind: str | None = None
+    path: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The hops, the asked one first. born: the last of them is the birth place; why: else, why the trail ends there."""
+
+    hops: tuple[Hop, ...]
+    born: bool
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        hops = [asdict(hop) | {"path": list(hop.path)} for hop in self.hops]
+        return {"schema": 1, "born": self.born, "why": self.why, "hops": hops}
+
+
+class _Came(NamedTuple):
+    """Where a record was copied from, by the ledger."""
+
+    topic: str
+    offset: int
+    topic_id: uuid.UUID
+
+
+class _Ends(Exception):
+    """Why nothing is known of what was before."""
+
+
+def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, partition: int, offset: int) -> Trace:
+    """Follow the record at `offset` of a topic of cluster `alias` to where it was written. aliases: all clusters that
+    may be looked at, among them `alias`.
+
+    Raises NoRecord when no record is at that offset, ClusterError when that cluster cannot be read.
+    """
+    clusters = _Clusters(tuple(aliases), connect_to)
+    hops: list[Hop] = []
+    came: _Came | None = None
+    while len(hops) < MAX_HOPS:
+        try:
+            here = standing(connect_to(alias), topic, partition, offset)
+            _the_same(here, came, alias, offset)
+        except (NoRecord, ClusterError) as error:
+            if not hops:
+                raise
+            return _ended(hops, str(error))
+        hop, producer, record = clusters.hop(alias, topic, partition, offset, here)
+        hops.append(hop)
+        if producer is None:
+            return Trace(tuple(hops), True)
+        try:
+            came, note = clusters.before(alias, hop, producer, record, here)
+            hops[-1] = replace(hop, note="; ".join(filter(None, (hop.note, note))))
+            alias = clusters.alias_of(producer.path[-1], record.flow.source if record is not None else None)
+        except (_Ends, ReplicatorError, ClusterError) as error:
+            return _ended(hops, str(error))
+        topic, offset = came.topic, came.offset
+    return _ended(hops, f"it was followed over {MAX_HOPS} flows")
+
+
+def _the_same(here: Standing, came: _Came | None, alias: str, offset: int) -> None:
+    """Whether what stands here is what was asked for, or copied. Raises NoRecord."""
+    if came is None and not here.retained:
+        raise NoRecord(f"offset {offset} on {alias} was compacted away: a newer record has its key")
+    if came is not None and came.topic_id != here.led.topic_id:
+        raise NoRecord(f"topic {came.topic} on {alias} was deleted and created again since it was copied")
+
+
+def _ended(hops: list[Hop], why: str) -> Trace:
+    path = hops[-1].path
+    told = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
+    return Trace(tuple(hops), False, why + told)
+
+
+@dataclass(slots=True)
+class _Clusters:
+    """The clusters that may be looked at, with what was read of them once."""
+
+    aliases: tuple[str, ...]
+    connect_to: Connect
+    _ids: dict[str, str] = field(default_factory=dict)
+    _flows: dict[str, dict[str, FlowRecord]] = field(default_factory=dict)
+    _producers: dict[str, dict[int, ProducerRecord]] = field(default_factory=dict)
+
+    def hop(
+        self, alias: str, topic: str, partition: int, offset: int, here: Standing
+    ) -> tuple[Hop, ProducerRecord | None, FlowRecord | None]:
+        """The record as it stands here, and who brought it: (None, None) for an application."""
+        batch = here.batch
+        hop = Hop(
+            cluster=alias,
+            cluster_id=self.id_of(alias),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            producer_id=batch.producer_id,
+            timestamp=batch.max_timestamp,
+            note="" if here.retained else "the record itself was compacted away here; its batch is still there",
+        )
+        producer, record = self._brought_by(alias, batch.producer_id)
+        if producer is None:
+            return hop, None, None
+        return replace(hop, flow=producer.flow, kind=producer.kind, path=producer.path), producer, record
+
+    def before(
+        self, alias: str, hop: Hop, producer: ProducerRecord, record: FlowRecord | None, here: Standing
+    ) -> tuple[_Came, str]:
+        """Where the record was copied from, and what is strange about it. Raises _Ends, and what the ledger raises."""
+        settings = self.connect_to(alias)
+        source_topic = record.flow.source_topic(hop.topic) if record is not None else None
+        slots = None if source_topic is None else [slot_of(producer.flow, source_topic, hop.partition)]
+        ledger = read_ledger(settings, flow=producer.flow, slots=slots)
+        for key, (offsets, (source_id, target_id)) in ledger.copies().items():
+            if (key.target_topic, key.partition, target_id) != (hop.topic, hop.partition, here.led.topic_id):
+                continue
+            offset = offsets.to_source(hop.offset)
+            if offsets.to_target(offset, here.led.end) != hop.offset:
+                raise _Ends(f"the ledger of {alias} holds no source offset for it, only for its neighbours")
+            return _Came(key.topic, offset, source_id), _out_of_place(ledger, producer, here.batch, hop)
+        raise _Ends(f"the ledger of {alias} knows nothing of {hop.topic}-{hop.partition} by flow {producer.flow}")
+
+    def alias_of(self, cluster_id: str, hint: str | None) -> str:
+        """The alias of a cluster among those that may be looked at. Raises _Ends."""
+        silent = []
+        for alias in sorted(self.aliases, key=lambda each: (each != hint, each)):
+            try:
+                if self.id_of(alias) == cluster_id:
+                    return alias
+            except ClusterError:
+                silent.append(alias)
+        without = f" (no answer from {', '.join(silent)})" if silent else ""
+        raise _Ends(f"it came from cluster {cluster_id}, which is not in this topology{without}")
+
+    def id_of(self, alias: str) -> str:
+        if alias not in self._ids:
+            with closing(connect(self.connect_to(alias))) as connection:
+                self._ids[alias] = connection.metadata(()).cluster_id
+        return self._ids[alias]
+
+    def _brought_by(self, alias: str, producer_id: int) -> tuple[ProducerRecord | None, FlowRecord | None]:
+        if producer_id < 0:
+            return None, None
+        if alias not in self._flows:
+            settings = self.connect_to(alias)
+            self._flows[alias], self._producers[alias] = read_flows(settings), read_producers(settings)
+        producer = self._producers[alias].get(producer_id) or _from_flow(self._flows[alias], producer_id)
+        return producer, None if producer is None else self._flows[alias].get(producer.flow)
+
+
+def _from_flow(flows: dict[str, FlowRecord], producer_id: int) -> ProducerRecord | None:
+    """Of a flow that was applied before there was a registry."""
+    for flow_id, record in flows.items():
+        if record.producer_id == producer_id and record.source_cluster_id is not None:
+            return ProducerRecord(producer_id, flow_id, (record.source_cluster_id,), "sequence", record.topology)
+    return None
+
+
+def _out_of_place(ledger: Ledger, producer: ProducerRecord, batch: Batch, hop: Hop) -> str:
+    """Whether the batch's sequence number says another place than the ledger (only by sequence numbers)."""
+    for key, (remembered, _) in ledger.partitions.items():
+        identity = remembered.identity
+        mine = (key.flow, key.target_topic, key.partition) == (producer.flow, hop.topic, hop.partition)
+        same = (identity.producer_id, identity.epoch) == (batch.producer_id, batch.producer_epoch)
+        if mine and same and identity.sequence(batch.base) != batch.base_sequence:
+            return "its sequence number belongs elsewhere: prove the topic with `topology verify`"
+    return ""

@@ -21,7 +21,7 @@ Seen = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None
 
 
 def seen(batches: list[Batch]) -> list[Seen]:
-    """The records as the target will hold them, with their source offsets. Every batch must be one that a broker takes."""
+    """The records as the target will hold them, with their source offsets. A broker must take every batch."""
     found: list[Seen] = []
     for batch in batches:
         head = header(batch.data)

@@ -1,31 +1,55 @@
-"""`topology flow`: the desired state of one flow."""
+"""`topology flow`: the desired state of one flow, and decisions about its partitions."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.flow_orders import accept_gap, reseed
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
     from clusters.flows import FlowState
+    from replicator.quarantine import Quarantined
 
 _WANTED: dict[str, FlowState] = {"pause": "paused", "resume": "running", "stop": "stopped", "restart": "running"}
 
 
-@click.command(epilog="Example: topology flow pause onprem-to-cloud orders.yaml")
-@click.argument("order", type=click.Choice(list(_WANTED)))
-@click.argument("flow_id", metavar="FLOW")
-@click.argument("path", type=click.Path(path_type=Path))
-def flow(order: str, flow_id: str, path: Path) -> int:
-    """Pause, resume, stop or restart a flow.
+@click.group(epilog="Example: topology flow pause onprem-to-cloud orders.yaml")
+def flow() -> None:
+    """Pause, resume, stop or restart a flow; decide about partitions that stopped loudly.
 
     Workers follow within a second. Positions are kept in every case; `restart` also makes partitions that stopped
     loudly look at their logs again.
     """
+
+
+def _desired(order: str, meaning: str) -> click.Command:
+    @click.command(order, help=meaning, epilog=f"Example: topology flow {order} onprem-to-cloud orders.yaml")
+    @click.argument("flow_id", metavar="FLOW")
+    @click.argument("path", type=click.Path(path_type=Path))
+    def command(flow_id: str, path: Path) -> int:
+        return _want(order, flow_id, path)
+
+    return command
+
+
+for _order, _meaning in (
+    ("pause", "Copy nothing more for now; positions are kept."),
+    ("resume", "Go on where it was paused or stopped."),
+    ("stop", "Copy nothing more; positions are kept."),
+    ("restart", "Go on, and look again at partitions that stopped loudly."),
+):
+    flow.add_command(_desired(_order, _meaning))
+flow.add_command(accept_gap)
+flow.add_command(reseed)
+
+
+def _want(order: str, flow_id: str, path: Path) -> int:
     from clusters.control import ControlWriter
     from clusters.flows import read_flows, write_flow
 
@@ -44,3 +68,74 @@ def flow(order: str, flow_id: str, path: Path) -> int:
         write_flow(writer, changed)
     click.echo(f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else ""))
     return 0
+
+
+@flow.command(epilog="Example: topology flow quarantined onprem-to-cloud orders.yaml --topic orders")
+@click.argument("flow_id", metavar="FLOW")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("-t", "--topic", default=None, help="Only this source topic.")
+@click.option("--reveal", is_flag=True, help="Show keys, values and headers, too; they may be confidential.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form: str) -> int:
+    """List the records that the target did not take, with their source coordinates and the reason.
+
+    They are in the topic watershed.quarantine of the target cluster; nothing deletes them. Values are only shown with
+    --reveal.
+    """
+    from replicator.quarantine import read_quarantine
+
+    plan = plan_at(path)
+    found = read_quarantine(connector(plan)(plan.flow(flow_id).target), flow_id)
+    shown = [each for each in found if topic in (None, each.topic)]
+    if form == "json":
+        rows = [_row(each, reveal) for each in shown]
+        click.echo(json.dumps({"schema": 1, "flow": flow_id, "count": len(rows), "records": rows}, indent=2))
+        return 0
+    for each in shown:
+        row = _row(each, reveal)
+        click.echo(
+            f"{each.topic}-{each.partition} offset {each.offset}  {row['time']}  {each.size:,} bytes  {each.reason}"
+        )
+        if not each.whole:
+            click.echo("  only these coordinates are kept: it was too large for the quarantine as well")
+        elif reveal:
+            click.echo(f"  key {row['key']}  headers {row['headers']}\n  value {row['value']}")
+    click.echo(f"{len(shown)} records of {flow_id} are in quarantine")
+    return 0
+
+
+def _row(each: Quarantined, reveal: bool) -> dict[str, Any]:
+    from topology.quoting import visible
+
+    row: dict[str, Any] = {
+        "topic": each.topic,
+        "target_topic": each.target_topic,
+        "partition": each.partition,
+        "offset": each.offset,
+        "timestamp": each.timestamp,
+        "time": _when(each.timestamp),
+        "size": each.size,
+        "whole": each.whole,
+        "reason": visible(each.reason),
+    }
+    if reveal:
+        row |= {"key": _text(each.key), "value": _text(each.value)}
+        row["headers"] = [[visible(name), _text(value)] for name, value in each.headers]
+    return row
+
+
+def _when(timestamp: int) -> str:
+    """A timestamp out of any range is why many a record is here."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return f"timestamp {timestamp}"
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _text(content: bytes | None) -> str | None:
+    from topology.quoting import visible
+
+    return None if content is None else visible(content.decode(errors="backslashreplace"))

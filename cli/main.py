@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
         ("acls", "cli.acls:acls", "The least rights that each role needs, and which are missing."),
         ("status", "cli.status:status", "State and lag of every flow and partition."),
-        ("flow", "cli.flow:flow", "Pause, resume, stop or restart a flow."),
+        ("flow", "cli.flow:flow", "Pause, resume, stop, restart; accept a gap, reseed; list the quarantine."),
         ("offsets", "cli.offsets:offsets", "Translate offsets exactly, either way."),
         ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
         ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),

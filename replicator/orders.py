@@ -131,7 +131,8 @@ def obeyed(
     if why_not:
         if not isinstance(decided, Loud):
             return decided  # it healed, or is about to: nothing to order
-        return replace(decided, error=f"{decided.error}; {order.kind} of {order.actor} is refused: {why_not}")
+        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        return replace(decided, error=f"{decided.error}; {told}")
     if not seen.settled:
         return LookAgain(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
     identity = remembered.identity

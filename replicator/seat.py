@@ -75,10 +75,14 @@ class Seat:
         """Whether an order waits that no look has judged."""
         return self.order is not None and self.order.id != self.judged
 
-    def given(self, order: Order | None) -> None:
-        """The newest order for this partition; one that is new is looked into at once."""
-        if order != self.order:
-            self.order, self.not_before = order, 0.0
+    def given(self, order: Order) -> None:
+        """The newest order for this partition; one that is new is looked into at once, also where copying went on: a
+        partition without traffic does not notice that its target is another one."""
+        if order == self.order:
+            return
+        self.order, self.not_before = order, 0.0
+        if self.route is not None:
+            self.route.copy.halt(f"{order.kind} is ordered")
 
     def looks(self) -> None:
         """A look at the logs begins."""

@@ -1,0 +1,297 @@
+"""`topology flow accept-gap` and `reseed`: decisions about partitions that stopped loudly.
+
+Both show what they mean before anything is written, are journaled in watershed.journal, and name what they answer, so
+that a worker obeys them once or refuses them (`replicator.orders`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.plans import connector, plan_at
+
+if TYPE_CHECKING:
+    from clusters.admin import Admin
+    from clusters.settings import ConnectionSettings
+    from clusters.status import PartitionStatus
+    from replicator.ledger import Ledger
+    from replicator.orders import Order
+    from replicator.partition import PartitionKey
+    from topology.plan import PlanFlow
+
+_STALE_MS = 20_000  # an idle partition is reported every 5 s
+_EXIT_REFUSED, _EXIT_WAITING = 1, 3
+
+_flow_argument = click.argument("flow_id", metavar="FLOW")
+_path_argument = click.argument("path", type=click.Path(path_type=Path))
+_topic = click.option("-t", "--topic", required=True, help="Topic name on the source.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
+_wait = click.option(
+    "--wait", "wait_s", type=click.FloatRange(0), default=120.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for the worker's answer.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """A flow on its target: what workers report and what the ledger holds."""
+
+    flow: PlanFlow
+    topology: str
+    target: ConnectionSettings
+    reports: dict[tuple[str, int], PartitionStatus]
+    ledger: Ledger
+    path: Path
+
+    def key(self, topic: str, partition: int) -> PartitionKey | None:
+        wanted = (self.flow.id, topic, partition)
+        return next((key for key in self.ledger.partitions if (key.flow, key.topic, key.partition) == wanted), None)
+
+
+@click.command("accept-gap", epilog="Example: topology flow accept-gap onprem-to-cloud orders.yaml -t orders -p 3")
+@_flow_argument
+@_path_argument
+@_topic
+@click.option("-p", "--partition", type=click.IntRange(0), required=True)
+@_yes
+@_wait
+def accept_gap(flow_id: str, path: Path, topic: str, partition: int, yes: bool, wait_s: float) -> int:
+    """Give up source records that expired before they were copied, and go on behind them.
+
+    For a partition in state source_expired. Shows the exact offsets that are lost. Exit code 0 when the worker goes
+    on, 1 when it refused (more has expired meanwhile), 3 when it did not answer in time.
+    """
+    from replicator.orders import Order
+    from replicator.states import ACCEPTABLE, Span
+
+    scene = _scene(flow_id, path)
+    report = _report(scene, topic, partition)
+    lost = (report.seen or {}).get("source")
+    if report.state not in ACCEPTABLE or not lost:
+        raise click.UsageError(
+            f"{topic}-{partition} of {flow_id} is {report.state}; accept-gap answers {', '.join(sorted(ACCEPTABLE))}"
+        )
+    span = Span(*lost)
+    click.echo(
+        f"{topic}-{partition} of flow {flow_id} ({scene.flow.source} -> {scene.flow.target}):\n"
+        f"  lost for good: source offsets {span}, at most {span.end - span.first} records, expired before they were "
+        "copied\n"
+        f"  copying goes on at source offset {span.end}; a reader inside the lost range continues with the next record"
+    )
+    _, generation = scene.ledger.remembered(_known(scene, topic, partition))
+    order = Order(
+        "accept-gap", flow_id, topic, partition, report.state, generation, getpass.getuser(), lost=span
+    )  # fmt: skip
+    return _ordered(scene, [order], yes, wait_s)
+
+
+@click.command(epilog="Example: topology flow reseed onprem-to-cloud orders.yaml -t orders")
+@_flow_argument
+@_path_argument
+@_topic
+@click.option("-p", "--partition", type=click.IntRange(0), default=None, help="Only this one; default: all of them.")
+@_yes
+@_wait
+def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: bool, wait_s: float) -> int:
+    """Copy a topic, or one partition, again from the source into an empty target.
+
+    For partitions in state duplicated, target_foreign_write, target_gone, source_recreated or source_truncated. The
+    target has to be empty already: this command deletes nothing, it shows the commands that do. Exit code 0 when the
+    workers copy again, 1 when the target is not empty or the order was refused, 3 without an answer in time.
+    """
+    from clusters.admin import Admin
+    from replicator.orders import Order
+
+    scene = _scene(flow_id, path)
+    numbers = [partition] if partition is not None else _copied(scene, topic)
+    with Admin(scene.target) as admin:
+        found = admin.topic(scene.flow.target_topic(topic))
+        not_ready = _not_ready(scene, admin, topic, numbers, whole=partition is None)
+        if not_ready:
+            click.echo(not_ready, err=True)
+            return _EXIT_REFUSED
+    assert found is not None  # or it would not be ready
+    orders = []
+    for number in numbers:
+        state = _reseedable(scene, topic, number, str(found.topic_id))
+        _, generation = scene.ledger.remembered(_known(scene, topic, number))
+        orders.append(
+            Order(
+                "reseed", flow_id, topic, number, state, generation, getpass.getuser(), target_id=found.topic_id
+            )
+        )  # fmt: skip
+    click.echo(
+        f"{topic} of flow {flow_id}: partitions {', '.join(map(str, numbers))} are copied again from the start of "
+        f"{scene.flow.source} into the empty {found.name} of {scene.flow.target}.\n"
+        "  Offsets on the target are new: a group that has committed offsets there has to be translated and moved "
+        "again,\n  and readers that keep offsets elsewhere have to ask `topology offsets translate` again. Stop them "
+        "until the copy\n  has caught up."
+    )
+    return _ordered(scene, orders, yes, wait_s)
+
+
+def _scene(flow_id: str, path: Path) -> _Scene:
+    from clusters.status import read_status
+    from replicator.ledger import read_ledger
+
+    plan = plan_at(path)
+    flow = plan.flow(flow_id)
+    target = connector(plan)(flow.target)
+    reports = {(each.topic, each.partition): each for each in read_status(target) if each.flow == flow_id}
+    return _Scene(flow, plan.topology, target, reports, read_ledger(target, flow=flow_id), path)
+
+
+def _report(scene: _Scene, topic: str, partition: int) -> PartitionStatus:
+    report = scene.reports.get((topic, partition))
+    if report is None:
+        known = ", ".join(sorted({name for name, _ in scene.reports})) or "none"
+        raise click.UsageError(
+            f"nobody has reported on {topic}-{partition} of {scene.flow.id}; topics that are reported: {known}"
+        )
+    if time.time() * 1000 - report.at_ms > _STALE_MS:
+        raise click.UsageError(
+            f"no worker serves {topic}-{partition} of {scene.flow.id} now, so nobody can say what is lost; "
+            f"start one: topology worker {scene.path} --target {scene.flow.target}"
+        )
+    return report
+
+
+def _known(scene: _Scene, topic: str, partition: int) -> PartitionKey:
+    key = scene.key(topic, partition)
+    if key is None:
+        raise click.UsageError(
+            f"the ledger knows nothing of {topic}-{partition} of {scene.flow.id}: nothing was copied, so there is "
+            f"nothing to decide. Empty the target if it holds foreign records, then `topology flow restart "
+            f"{scene.flow.id} {scene.path}`"
+        )
+    return key
+
+
+def _copied(scene: _Scene, topic: str) -> list[int]:
+    found = sorted(key.partition for key in scene.ledger.partitions if key.topic == topic)
+    if not found:
+        _known(scene, topic, 0)
+    return found
+
+
+def _reseedable(scene: _Scene, topic: str, partition: int, target_id: str) -> str:
+    """The loud state that the order answers; a partition without traffic may not have noticed a new topic yet."""
+    from replicator.states import RESEEDABLE
+
+    report = _report(scene, topic, partition)
+    remembered, _ = scene.ledger.remembered(_known(scene, topic, partition))
+    if report.state in RESEEDABLE:
+        return report.state
+    if remembered is not None and str(remembered.target_id) != target_id:
+        return "target_gone"
+    raise click.UsageError(
+        f"{topic}-{partition} of {scene.flow.id} is {report.state}; reseed answers {', '.join(sorted(RESEEDABLE))}. "
+        "Name single partitions with --partition"
+    )
+
+
+def _not_ready(scene: _Scene, admin: Admin, topic: str, numbers: Sequence[int], *, whole: bool) -> str:
+    """What is in the way of copying into the target, with the commands that remove it; empty when nothing is."""
+    from clusters.names import TopicPartition
+
+    name = scene.flow.target_topic(topic)
+    call = f"--bootstrap-server {','.join(scene.target.bootstrap)}"
+    if scene.target.protocol != "PLAINTEXT":
+        call += " --command-config admin.properties"
+    found = admin.topic(name)
+    again = f"then: topology flow reseed {scene.flow.id} {scene.path} --topic {topic}"
+    if not whole:
+        again += f" --partition {numbers[0]}"
+    if found is None:
+        replicas = scene.flow.replication_factor or min(3, admin.brokers())
+        return (
+            f"topic {name} does not exist on {scene.flow.target}. Create it:\n"
+            f"  kafka-topics {call} --create --topic {name} --partitions {max(_copied(scene, topic)) + 1} "
+            f"--replication-factor {replicas} --config compression.type=producer\n"
+            f"  (with the configs of the source that it had; `topology plan {scene.path}` shows what differs)\n{again}"
+        )
+    lacking = [number for number in numbers if number >= found.partitions]
+    if lacking:
+        return (
+            f"topic {name} on {scene.flow.target} has {found.partitions} partitions, {max(lacking) + 1} are needed:\n"
+            f"  kafka-topics {call} --alter --topic {name} --partitions {max(lacking) + 1}\n{again}"
+        )
+    spans = admin.offsets([TopicPartition(name, number) for number in numbers], "read_uncommitted")
+    full = {key.partition: span for key, span in sorted(spans.items()) if span.start < span.end}
+    if not full:
+        return ""
+    held = "; ".join(f"partition {number}: offsets {s.start} to {s.end - 1}" for number, s in full.items())
+    if whole:
+        configs = admin.topic_configs([name])[name]
+        config = "".join(f" --config {key}={value}" for key, value in sorted(configs.items()))
+        empty = (
+            f"  kafka-topics {call} --delete --topic {name}\n"
+            f"  kafka-topics {call} --create --topic {name} --partitions {found.partitions} "
+            f"--replication-factor {found.replication_factor}{config}"
+        )
+    else:
+        rows = ",".join(f'{{"topic":"{name}","partition":{number},"offset":-1}}' for number in full)
+        empty = (
+            f'  echo \'{{"version":1,"partitions":[{rows}]}}\' > empty.json\n'
+            f"  kafka-delete-records {call} --offset-json-file empty.json"
+        )
+    return (
+        f"topic {name} on {scene.flow.target} still holds records ({held}). Stop its readers, then:\n{empty}\n{again}"
+    )
+
+
+def _ordered(scene: _Scene, orders: Sequence[Order], yes: bool, wait_s: float) -> int:
+    from clusters.control import ControlWriter
+    from replicator.orders import give
+
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("there is no terminal to ask on; repeat with --yes when this is what you want")
+        click.confirm("Do this?", abort=True, err=True)
+    given = [replace(each, id=secrets.token_hex(8), at_ms=int(time.time() * 1000)) for each in orders]
+    with ControlWriter(scene.target, client_id="watershed-flow") as writer:
+        for order in given:
+            give(writer, order, scene.topology)
+    click.echo(f"ordered and written to watershed.journal: {', '.join(order.id for order in given)}")
+    return _answered(scene, given, wait_s)
+
+
+def _answered(scene: _Scene, orders: Sequence[Order], wait_s: float) -> int:
+    """Wait for what the workers say. The ledger names the order that a partition obeyed, the status one it refused."""
+    from clusters.status import read_status
+    from replicator.ledger import read_ledger
+
+    waiting, worst = {(order.topic, order.partition): order for order in orders}, 0
+    deadline = time.monotonic() + wait_s
+    while waiting and time.monotonic() < deadline:
+        time.sleep(min(1.0, wait_s))
+        ledger = read_ledger(scene.target, flow=scene.flow.id)
+        obeyed = {(key.topic, key.partition): known.order for key, (known, _) in ledger.partitions.items()}
+        refused = {
+            (report.topic, report.partition): report.error or ""
+            for report in read_status(scene.target)
+            if report.flow == scene.flow.id and " is refused: " in (report.error or "")
+        }
+        for where, order in list(waiting.items()):
+            if obeyed.get(where) == order.id:
+                click.echo(f"{order.topic}-{order.partition}: {order.note}")
+                del waiting[where]
+            elif f"{order.kind} {order.id} " in refused.get(where, ""):
+                click.echo(f"{order.topic}-{order.partition}: {refused[where]}", err=True)
+                worst = _EXIT_REFUSED
+                del waiting[where]
+    for order in waiting.values():
+        click.echo(
+            f"{order.topic}-{order.partition}: no worker has answered yet; `topology status {scene.path}` will show it",
+            err=True,
+        )
+    return _EXIT_WAITING if waiting else worst

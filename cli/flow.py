@@ -94,7 +94,7 @@ def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form:
     for each in shown:
         row = _row(each, reveal)
         click.echo(
-            f"{each.topic}-{each.partition} offset {each.offset}  {row['time']}  {each.size:,} bytes  {each.reason}"
+            f"{each.topic}-{each.partition} offset {each.offset}  {row['time']}  {each.size:,} bytes  {row['reason']}"
         )
         if not each.whole:
             click.echo("  only these coordinates are kept: it was too large for the quarantine as well")

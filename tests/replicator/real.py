@@ -189,7 +189,7 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
             ends = {key.partition: span.end for key, span in at_source.offsets(here).items()}
             ledger = read_ledger(target, flow=flow.id)
             target_ends = {key.partition: span.end for key, span in at_target.offsets(here).items()}
-            known = {key.partition for key in ledger.partitions if key.topic == topic}
+            known = {key.partition for key in ledger.copies() if key.topic == topic}
             positions = {
                 number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known
             }

@@ -21,6 +21,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
     Creates control topics and missing target topics; never deletes anything and never changes an existing topic.
     Applying the same file again changes nothing.
     """
+    from clusters.preflight import missing_of_role
     from replicator.apply import Change, apply_plan
     from topology.undone import undone_at
 
@@ -35,7 +36,16 @@ def apply(path: Path, yes: bool, form: str) -> int:
 
     for each in undone_at(path):
         click.echo(f"note: {each}", err=True)
-    changes = apply_plan(plan, connector(plan), say)
+    connect = connector(plan)
+    lacking = missing_of_role(plan, "apply", connect)
+    if lacking:
+        for missing in lacking:
+            click.echo(str(missing), err=True)
+        click.echo(
+            "nothing was changed; `topology acls --role apply --format commands` shows how to give them", err=True
+        )
+        return 1
+    changes = apply_plan(plan, connect, say)
     if form == "json":
         rows = [{"cluster": change.cluster, "what": change.what, "name": change.name} for change in changes]
         click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from cli.plans import connector, plan_at
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from topology.plan import Plan
 
 
 @click.command(epilog="Example: topology worker orders.yaml --target cloud --processes 2")
@@ -40,6 +47,7 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
     from replicator.worker import run_worker
 
     log_events(form=form)
+    _tell_missing_rights(plan, target, connector(plan))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -47,6 +55,20 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
     name = f"{socket.gethostname()}-{os.getpid()}"
     run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop, metrics=where)
     return 0
+
+
+def _tell_missing_rights(plan: Plan, target: str, connect: Callable[[str], ConnectionSettings]) -> None:
+    """What the worker may not do, told before it starts; it starts all the same, since rights may come later."""
+    from clusters.errors import ClusterError
+    from clusters.preflight import missing_of_role
+
+    log = logging.getLogger("watershed.worker")
+    served = replace(plan, flows=tuple(flow for flow in plan.flows if flow.target == target))
+    try:
+        for missing in missing_of_role(served, "worker", connect):
+            log.warning("right missing", extra={"cluster": missing.right.cluster, "reason": str(missing)})
+    except ClusterError as error:
+        log.warning("rights unknown", extra={"reason": str(error)})
 
 
 def _address(metrics: str) -> tuple[str, int]:

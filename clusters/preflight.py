@@ -7,7 +7,7 @@ Brokers tell a client its own rights on topics, groups and the cluster (KIP-430)
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,8 @@ from kio.schema.create_topics.v7 import request as create
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v1.response import DescribeClusterResponse
+from kio.schema.describe_configs.v4 import request as configs
+from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
@@ -25,12 +27,14 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
-from clusters.rights import Right
+from clusters.rights import Right, Role, rights
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.connection import Connection, connect
+from topology.plan import Plan
 
 _TRANSACTION, _GROUP = i8(1), i8(0)  # FindCoordinator key types
+_BROKER = i8(4)  # org.apache.kafka.common.config.ConfigResource.Type
 _REFUSED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED, 30, 53})
 # org.apache.kafka.common.acl.AclOperation: its code is its bit in "authorized operations"
 _BITS = {
@@ -66,23 +70,39 @@ def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> lis
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
     with closing(connect(settings)) as connection:
-        asking = _Asking(settings, connection, _topics(connection), _cluster(connection))
+        operations, node = _cluster(connection)
+        asking = _Asking(settings, connection, _topics(connection), operations, node)
         return [MissingRight(right, on) for right in needed if (on := asking.lacking(right)) is not None]
+
+
+def missing_of_role(plan: Plan, role: Role, connect_to: Callable[[str], ConnectionSettings]) -> list[MissingRight]:
+    """What the role lacks on all clusters of a plan. Raises ClusterError."""
+    needed = rights(plan, role)
+    return [
+        missing
+        for alias in sorted({right.cluster for right in needed})
+        for missing in missing_rights(connect_to(alias), [right for right in needed if right.cluster == alias])
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """topics: name → authorized operations, of all that we may describe; cluster: operations on the cluster."""
+    """topics: name → authorized operations, of all that we may describe; cluster: operations on the cluster;
+    node: the broker that is asked."""
 
     settings: ConnectionSettings
     connection: Connection
     topics: dict[str, int]
     cluster: int
+    node: int
 
     def lacking(self, right: Right) -> str | None:
         """The resource on which the right is missing, None when it is there (or cannot be asked)."""
         if right.resource == "CLUSTER":
-            return None if _has(self.cluster, right.operation) else right.name
+            there = (
+                self._broker_configs() if right.operation == "DESCRIBE_CONFIGS" else _has(self.cluster, right.operation)
+            )
+            return None if there else right.name
         if right.resource == "GROUP":
             return self._group(right)
         if right.resource == "TRANSACTIONAL_ID":
@@ -91,6 +111,17 @@ class _Asking:
         if right.operation == "CREATE":
             return None if _has(self.cluster, "CREATE") or self._may_create(right) else right.name
         return self._topic(right)
+
+    def _broker_configs(self) -> bool:
+        """Tried, because brokers tell the rights on the cluster only to those who may DESCRIBE it."""
+        where = configs.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(self.node), configuration_keys=("message.max.bytes",)
+        )
+        question = configs.DescribeConfigsRequest(
+            resources=(where,), include_synonyms=False, include_documentation=False
+        )
+        [answer] = self.connection.ask(question, DescribeConfigsResponse).results
+        return int(answer.error_code) not in _REFUSED
 
     def _topic(self, right: Right) -> str | None:
         if right.pattern == "LITERAL" and right.name != "*":
@@ -155,9 +186,13 @@ def _topics(connection: Connection) -> dict[str, int]:
     return {str(topic.name): int(topic.topic_authorized_operations) for topic in answer.topics}
 
 
-def _cluster(connection: Connection) -> int:
+def _cluster(connection: Connection) -> tuple[int, int]:
+    """(authorized operations, id of the broker that was asked)."""
     question = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    return int(connection.ask(question, DescribeClusterResponse).cluster_authorized_operations)
+    answer: Any = connection.ask(question, DescribeClusterResponse)
+    here = [each for each in answer.brokers if (str(each.host), int(each.port)) == connection.address]
+    node = (here or list(answer.brokers))[0].broker_id
+    return int(answer.cluster_authorized_operations), int(node)
 
 
 def _has(operations: int, operation: str) -> bool:

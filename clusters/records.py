@@ -119,6 +119,8 @@ def _records(
             if problem is None:
                 if number in ends and offset < ends[number]:
                     yield _record(settings, number, message)
+            elif problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # librdkafka looks for a coordinator although no group is joined: no right is needed for it
             elif problem.code() != KafkaError._PARTITION_EOF:
                 raise librdkafka.cluster_error(
                     settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number

@@ -20,6 +20,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 Resource = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
 CLUSTER_NAME = "kafka-cluster"  # org.apache.kafka.common.resource.Resource.CLUSTER_NAME
 QUARANTINE = "watershed.quarantine"
+_IMPLIED_BY = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
 _RESOURCE_OPTION = {
     "TOPIC": "--topic",
     "GROUP": "--group",
@@ -64,11 +65,13 @@ def rights(plan: Plan, role: Role, cluster: str | None = None) -> tuple[Right, .
 
 
 def _once(found: Iterable[Right]) -> Iterator[Right]:
-    """One right for each thing: several flows may need it for reasons of their own."""
+    """One right for each thing, although several flows may need it; none that another one implies."""
     by_thing: dict[tuple[str, ...], Right] = {}
     for right in sorted(found):
         by_thing.setdefault((right.cluster, right.resource, right.name, right.pattern, right.operation), right)
-    return iter(by_thing.values())
+    for thing, right in by_thing.items():
+        if not any((*thing[:-1], stronger) in by_thing for stronger in _IMPLIED_BY.get(right.operation, ())):
+            yield right
 
 
 def _of_flow(plan: Plan, flow: PlanFlow, role: Role) -> Iterator[Right]:
@@ -95,9 +98,7 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     if flow.grow:
         yield from _topics(flow, "target", "ALTER", "add partitions that were added at the source")
     yield from _topics(flow, "target", "DESCRIBE_CONFIGS", "know the largest batch that the topic takes")
-    yield Right(
-        flow.target, "CLUSTER", CLUSTER_NAME, "LITERAL", "DESCRIBE_CONFIGS", "know producer.id.expiration.ms of brokers"
-    )
+    yield _brokers(flow.target, "know when brokers forget producers (producer.id.expiration.ms)")
     for name, why in ((FLOWS, "follow the desired state"), (LEDGER, "know where to go on"), (STATUS, "share the load")):
         yield _topic(flow.target, name, "READ", why)
     for name, why in ((FLOWS, "register producer ids"), (LEDGER, "write offsets down"), (STATUS, "report")):
@@ -122,6 +123,8 @@ def _apply(flow: PlanFlow) -> Iterator[Right]:
     yield from _topics(flow, "target", "DESCRIBE", "see which topics exist")
     yield from _topics(flow, "target", "DESCRIBE_CONFIGS", "see how they are configured")
     yield from _topics(flow, "target", "CREATE", "create missing topics")
+    yield _brokers(flow.target, "know the largest batch that brokers take (message.max.bytes)")
+    yield _topic(flow.target, LEDGER, "READ", "know what was copied under a name before")
     if flow.grow:
         yield from _topics(flow, "target", "ALTER", "add partitions")
     for name in (FLOWS, LEDGER, STATUS, JOURNAL):
@@ -143,6 +146,7 @@ def _verify(flow: PlanFlow) -> Iterator[Right]:
     for side in ("source", "target"):
         yield from _topics(flow, side, "READ", "read records for the proof")
         yield from _topics(flow, side, "DESCRIBE_CONFIGS", "compare topic configs")
+        yield _brokers(flow.source if side == "source" else flow.target, "know the brokers' own defaults")
     for name in (FLOWS, LEDGER):
         yield _topic(flow.target, name, "READ", "know what was copied where")
 
@@ -177,6 +181,10 @@ def _topics(flow: PlanFlow, side: str, operation: str, why: str) -> Iterator[Rig
             yield Right(cluster, "TOPIC", beginning, "PREFIXED", operation, why, wider=not exact)
         else:
             yield Right(cluster, "TOPIC", "*", "LITERAL", operation, why, wider=selector.text != "*")
+
+
+def _brokers(cluster: str, why: str) -> Right:
+    return Right(cluster, "CLUSTER", CLUSTER_NAME, "LITERAL", "DESCRIBE_CONFIGS", why)
 
 
 def _topic(cluster: str, name: str, operation: str, why: str) -> Right:

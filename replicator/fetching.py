@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
@@ -121,9 +122,15 @@ def _deliver(route: Route, answer: FetchedPartition) -> None:
     if 2 * size < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
         records = memoryview(bytes(records))
     sifted = sift(records, copy.position, answer.aborted, leave_out=route.leave_out, terms=route.terms)
+    if sifted.rejected and route.quarantine is not None:
+        try:
+            route.quarantine.keep(copy.key, sifted.rejected)
+        except ClusterError as error:
+            _troubled(route, LookAgain(f"{len(sifted.rejected)} records could not be quarantined: {error}"))
+            return
     runs = copy.accept(sifted)
     route.fetched(size)
-    if runs:
+    if runs and route.ledger is not None:
         route.ledger.append(runs)
     route.rate.spend(size, time.monotonic())
     if sifted.batches:
@@ -139,9 +146,14 @@ def _trouble(route: Route, answer: FetchedPartition) -> Loud | LookAgain | None:
     copy = route.copy
     if answer.diverging_epoch is not None:
         epoch, end = answer.diverging_epoch
-        return Loud(
+        return LookAgain(  # the look finds out how far back
+            f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}",
             "source_truncated",
-            f"the source's log now ends epoch {epoch} at offset {end}, copied was through {copy.position}",
+        )
+    if answer.error == codes.OFFSET_OUT_OF_RANGE:
+        return LookAgain(  # expired, as the look will find; or the log does not know the epoch that we copied
+            f"the source answers OFFSET_OUT_OF_RANGE at offset {copy.position}, leader epoch {copy.leader_epoch}",
+            "source_truncated",
         )
     if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
         return LookAgain("the source topic is not there under its id")

@@ -18,10 +18,12 @@ from replicator.partition import PartitionKey
 from replicator.seat import Seat
 from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken, take_over
+from replicator.transactions.senders import Senders
+from replicator.transactions.takeover import TakenInTransactions, take_over_in_transactions
 
 TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
 
-Found = Taken | Loud | LookAgain
+Found = Taken | TakenInTransactions | Loud | LookAgain
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Looks:
     writer: ControlWriter
     worker_id: str
     expiration_ms: int
+    senders: Senders
     stillness: Stillness = field(default_factory=Stillness)
     _under_way: list[tuple[list[Seat], Future[dict[PartitionKey, Found]]]] = field(default_factory=list)
 
@@ -68,9 +71,12 @@ class Looks:
             source = self.connect(record.flow.source)
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
-        return take_over(
+        slots = {seat.key: seat.slot for seat in seats}
+        if record.flow.delivery == "transactions":
+            return {**take_over_in_transactions(record, slots, source, self.target, self.stillness, self.senders)}
+        taken = take_over(
             record,
-            {seat.key: seat.slot for seat in seats},
+            slots,
             source,
             self.target,
             self.expiration_ms,
@@ -79,6 +85,7 @@ class Looks:
             self.writer,
             {seat.key: seat.order for seat in seats if seat.order is not None},
         )
+        return {**taken}
 
 
 def _chunks(seats: list[Seat]) -> Iterator[list[Seat]]:

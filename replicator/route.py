@@ -11,8 +11,10 @@ from replicator.lane import Kind
 from replicator.ledger import PartitionLedger
 from replicator.look import Address
 from replicator.partition import PartitionCopy
+from replicator.quarantine import Quarantine
 from replicator.rate import Rate
 from replicator.repack import Terms
+from replicator.transactions.copy import TransactionCopy
 
 FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM: Final = 3  # so many of them in a row make a partition of the bulk lane live again
@@ -26,8 +28,8 @@ class Route:
     `wake` says that there may be something to send, `room` that its buffer has room again; the links set them.
     """
 
-    copy: PartitionCopy
-    ledger: PartitionLedger
+    copy: PartitionCopy | TransactionCopy
+    ledger: PartitionLedger | None  # None where the ledger is written with the records
     rate: Rate
     leave_out: Callable[[Batch], bool]
     source: Address
@@ -38,7 +40,14 @@ class Route:
     carrier: Kind = "live"
     wake: Callable[[], None] = field(default=lambda: None)
     room: Callable[[], None] = field(default=lambda: None)
+    quarantine: Quarantine | None = None  # where records go that the target does not take
     _calm: int = 0
+
+    @property
+    def by_sequence(self) -> PartitionCopy:
+        """The copy, where it is one that a link sends for."""
+        assert isinstance(self.copy, PartitionCopy)
+        return self.copy
 
     @property
     def flow(self) -> str:

@@ -18,10 +18,16 @@ from replicator.links import Link, Route, SourceLink, TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
 from replicator.partition import PartitionCopy, PartitionKey
+from replicator.quarantine import Quarantine
 from replicator.rate import Rate
 from replicator.repack import Terms
 from replicator.seat import Seat
 from replicator.takeover import EPOCHS_KEPT, Taken
+from replicator.transactions.copy import TransactionCopy
+from replicator.transactions.going import copy_of
+from replicator.transactions.senders import SlotSender
+from replicator.transactions.slot import Lane
+from replicator.transactions.takeover import TakenInTransactions
 
 log = logging.getLogger("watershed.worker")
 
@@ -42,7 +48,12 @@ class Routes:
     _routes: dict[int, Route] = field(default_factory=dict)
     _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
     _rates: dict[str, Rate] = field(default_factory=dict)
+    _quarantine: Quarantine = field(init=False)
+    _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
+
+    def __post_init__(self) -> None:
+        self._quarantine = Quarantine(self.target)
 
     def go(self, seat: Seat, taken: Taken) -> None:
         """Put a partition on its way."""
@@ -58,6 +69,7 @@ class Routes:
             depth_confirmed=decided.depth_confirmed,
             leader_epoch=epoch_below(taken.block.epochs, decided.position),
             epochs=list(taken.block.epochs),
+            quarantine=seat.record.flow.rejected == "quarantine",
             expiration_ms=self.expiration_ms,
         )
 
@@ -80,8 +92,11 @@ class Routes:
             target=taken.target.leader,
             weight=seat.record.flow.weight,
             terms=Terms(
-                self.discovery.limits_of(seat.key.flow, seat.key.target_topic), self._refused.get(seat.key, {})
+                self.discovery.limits_of(seat.key.flow, seat.key.target_topic),
+                self._refused.get(seat.key, {}),
+                isolate=copy.quarantine,
             ),
+            quarantine=self._quarantine if copy.quarantine else None,
         )
         first = [Run(decided.target_end, decided.position)]
         copy.announce(first)
@@ -96,10 +111,41 @@ class Routes:
                    "position": decided.position, "target_end": decided.target_end},
         )  # fmt: skip
 
+    def go_in_transactions(self, seat: Seat, taken: TakenInTransactions) -> None:
+        """Put a partition on its way whose slot has a sender of its own."""
+        source = self.connect(seat.record.flow.source)
+        guard = self.guards.of(seat.record, source)
+        copy = copy_of(seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine")
+        limits = self.discovery.limits_of(seat.key.flow, seat.key.target_topic)
+        route = Route(
+            copy=copy,
+            ledger=None,
+            rate=self._rates.setdefault(seat.key.flow, Rate(seat.record.flow.quota)),
+            leave_out=guard,
+            source=taken.source.leader,
+            target=taken.target.leader,
+            weight=seat.record.flow.weight,
+            terms=Terms(limits, self._refused.get(seat.key, {}), isolate=copy.quarantine, lane=guard.path_of),
+            wake=taken.sender.wake,
+            quarantine=self._quarantine if copy.quarantine else None,
+        )
+        self._routes[id(route)], self._senders[id(route)] = route, taken.sender
+        seat.took_route(route)
+        taken.sender.add(Lane(copy, taken.target.leader, lambda: route.room()), taken.session)
+        self._link("fetch", source, taken.source.leader).add(route)
+        log.info(
+            "copying in transactions",
+            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+                   "position": copy.position, "target_end": copy.acked},
+        )  # fmt: skip
+
     def remove(self, route: Route) -> None:
         """Take a partition off its links; nothing of it may be in flight."""
         self._routes.pop(id(route), None)
         copy = route.copy
+        sender = self._senders.pop(id(route), None)
+        if sender is not None and isinstance(copy, TransactionCopy):
+            sender.remove(copy)
         if copy.refused_records:
             self._refused.setdefault(copy.key, {}).update(copy.refused_records)
         if copy.too_large:

@@ -80,7 +80,7 @@ class SendLane(Lane):
         self._requests.popleft()
         now = int(time.time() * 1000)
         for route, _ in request:
-            route.copy.answered(answers[route.copy.target_id, route.copy.key.partition], now)
+            route.by_sequence.answered(answers[route.copy.target_id, route.copy.key.partition], now)
             if route.copy.ready:
                 self._offer(route)
             route.room()
@@ -97,7 +97,7 @@ class SendLane(Lane):
                     route.carrier = wanted
                     self._offer(route)
                 continue
-            outgoing = route.copy.next_outgoing(now)
+            outgoing = route.by_sequence.next_outgoing(now)
             if outgoing is not None:
                 request.append((route, outgoing))
                 size += outgoing.size
@@ -111,4 +111,4 @@ class SendLane(Lane):
         unanswered = {id(route): route for request in self._requests for route, _ in request}
         self._requests.clear()
         for route in (*unanswered.values(), *self._carried(self.kind)):
-            route.copy.connection_lost(reason)
+            route.by_sequence.connection_lost(reason)

@@ -33,7 +33,9 @@ from replicator.routes import Routes
 from replicator.scrape import Scrape
 from replicator.seat import Seat
 from replicator.seating import places, same_copy, worth_reporting
+from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken
+from replicator.transactions.senders import Senders
 
 log = logging.getLogger("watershed.worker")
 
@@ -93,7 +95,8 @@ class Worker:
         self._acknowledger.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
         self._discovery = Discovery(target, connect)
-        self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms)
+        self._senders = Senders(target, self._writer)
+        self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders)
         later = self._after_acknowledgement.append
         self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
         self._guards = guards
@@ -137,6 +140,7 @@ class Worker:
         self._publish()
         self._membership.close()
         self._routes.end()
+        self._senders.end()
         self._discovery.close()
         self._placer.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -166,6 +170,7 @@ class Worker:
             old = before.get(flow_id)
             if old is not None and not same_copy(old.flow, record.flow):
                 self._routes.forget(flow_id)
+                self._senders.forget(flow_id)
                 self._guards.forget(flow_id)
 
     @property
@@ -237,13 +242,16 @@ class Worker:
     def _take_over(self) -> None:
         """Put those on their way that were looked at, and look at those that wait."""
         for seat, found in self._looks.finished():
-            if not isinstance(found, Taken):
+            if isinstance(found, Loud | LookAgain):
                 seat.found(found, time.monotonic())
                 if seat.stopped is not None:
                     self._log_loud(seat)
             elif seat.wanted and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
-                self._routes.go(seat, found)
+                if isinstance(found, Taken):
+                    self._routes.go(seat, found)
+                else:
+                    self._routes.go_in_transactions(seat, found)
         self._hand_orders()
         self._looks.start(self._seats.values())
 
@@ -264,6 +272,7 @@ class Worker:
         for seat in seats:
             seat.wanted = False
         self._drain(seats)
+        self._senders.give_up(slots)
 
     def _drain(self, seats: list[Seat]) -> None:
         for seat in seats:

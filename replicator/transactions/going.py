@@ -11,8 +11,10 @@ from replicator.transactions.positions import Track
 from replicator.transactions.takeover import TakenInTransactions
 
 
-def copy_of(key: PartitionKey, taken: TakenInTransactions, path_of: Callable[[Batch], Path]) -> TransactionCopy:
-    """The copy that goes on where the ledger says."""
+def copy_of(
+    key: PartitionKey, taken: TakenInTransactions, path_of: Callable[[Batch], Path], *, quarantine: bool
+) -> TransactionCopy:
+    """The copy that goes on where the ledger says. quarantine: see `TransactionCopy`."""
     at = taken.known.position
     return TransactionCopy(
         key=key,
@@ -24,4 +26,5 @@ def copy_of(key: PartitionKey, taken: TakenInTransactions, path_of: Callable[[Ba
         acked=at.target_end,
         leader_epoch=at.leader_epoch,
         begins=taken.begins,
+        quarantine=quarantine,
     )

@@ -34,6 +34,7 @@ class SlotSender(threading.Thread):
         super().__init__(name=f"transactions-{writer.flow}-{writer.slot}", daemon=True)
         self._writer = writer
         self._working = threading.Lock()  # the writer is used by one thread at a time
+        self._changing = threading.Lock()  # of lanes and session; held for an instant only
         self._condition = threading.Condition()
         self._woken = self._ending = False
         self._session, self._opened = 0, False
@@ -49,7 +50,7 @@ class SlotSender(threading.Thread):
 
     def add(self, lane: Lane, session: int) -> None:
         """Write what this copy has got; its position was read in `session`."""
-        with self._working:
+        with self._changing:
             if self._opened and session == self._session:
                 self._writer.lanes = (*self._writer.lanes, lane)
             else:
@@ -57,7 +58,8 @@ class SlotSender(threading.Thread):
         self.wake()
 
     def remove(self, copy: TransactionCopy) -> None:
-        with self._working:
+        """Write nothing more of it; nothing of it may be in the open transaction."""
+        with self._changing:
             self._writer.lanes = tuple(lane for lane in self._writer.lanes if lane.copy is not copy)
 
     def wake(self) -> None:
@@ -69,10 +71,6 @@ class SlotSender(threading.Thread):
         self._ending = True
         self.wake()
 
-    @property
-    def empty(self) -> bool:
-        return not self._writer.lanes
-
     def run(self) -> None:
         while not self._ending:
             if not self._round():
@@ -81,8 +79,7 @@ class SlotSender(threading.Thread):
                         self._condition.wait(ALIVE_S)
                     self._woken = False
         with self._working:
-            self._opened = False
-            self._writer.lose(LookAgain("handed over"))
+            self._over(LookAgain("handed over"))
 
     def _round(self) -> bool:
         with self._working:
@@ -100,8 +97,12 @@ class SlotSender(threading.Thread):
     def _lost(self, trouble: Loud | LookAgain) -> None:
         reason = trouble.reason if isinstance(trouble, LookAgain) else trouble.error
         log.warning("session lost", extra={"sender": self.name, "reason": reason})
-        self._opened = False
-        self._writer.lose(trouble)
+        self._over(trouble)
+
+    def _over(self, trouble: Loud | LookAgain) -> None:
+        with self._changing:
+            self._opened = False
+            self._writer.lose(trouble)
 
 
 @dataclass(slots=True)
@@ -124,15 +125,19 @@ class Senders:
 
     def give_up(self, slots: set[int]) -> None:
         """These slots belong to others now."""
-        with self._lock:
-            for key in [key for key in self._senders if key[1] in slots]:
-                self._senders.pop(key).end()
+        self._end({key for key in self._senders if key[1] in slots})
+
+    def forget(self, flow_id: str) -> None:
+        """The flow's content changed."""
+        self._end({key for key in self._senders if key[0] == flow_id})
 
     def end(self) -> None:
+        self._end(set(self._senders))
+
+    def _end(self, keys: set[tuple[str, int]]) -> None:
         with self._lock:
-            for sender in self._senders.values():
-                sender.end()
-            self._senders.clear()
+            for key in keys:
+                self._senders.pop(key).end()
 
     def _slot_writer(self, record: FlowRecord, slot: int) -> SlotWriter:
         flow = record.flow

@@ -50,6 +50,7 @@ TRANSIENT = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+_LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
 _PROPAGATION_S = 3.0  # within it, a coordinator that does not know a topic may not have heard of it yet
 
 Bound = dict[str, Any]  # {"request_timeout": seconds left}
@@ -156,18 +157,28 @@ class AdminRequests:
     def offsets(
         self, asked: Iterable[TopicPartition], *, latest: bool, isolation: Isolation
     ) -> dict[TopicPartition, int]:
-        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders."""
+        """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders.
+
+        librdkafka 2.16 keeps asking a leader that is dead, and then answers -1001 without an error: it has to be told
+        to learn the leaders anew.
+        """
         request = {WirePartition(*key): _LATEST if latest else _EARLIEST for key in asked}
         committed = isolation == "read_committed"
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def list_offsets(bound: Bound) -> dict[TopicPartition, int]:
             found = {}
+            bound = {"request_timeout": min(bound["request_timeout"], _LEADER_S)}
             for key, future in self._client.list_offsets(request, isolation_level=level, **bound).items():
                 try:
-                    found[TopicPartition(key.topic, key.partition)] = _result(future, bound).offset
+                    offset = _result(future, bound).offset
                 except KafkaException as error:
                     raise self._leader_error(librdkafka.reason(error), key, request) from None
+                if offset < 0:
+                    self._client.list_topics(key.topic, timeout=bound["request_timeout"])
+                    moving = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+                    raise KafkaException(moving, key.topic, key.partition)
+                found[TopicPartition(key.topic, key.partition)] = offset
             return found
 
         return self._ask(list_offsets, "listing offsets") if request else {}

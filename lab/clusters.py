@@ -130,6 +130,11 @@ def stop(directory: Path | str, alias: str, broker_id: int = 1) -> None:
     brokers_.stop_all([_one(status(directory), alias, broker_id)])
 
 
+def freeze(directory: Path | str, alias: str, broker_id: int = 1, frozen: bool = True) -> None:
+    """SIGSTOP to one broker, which is then there and does not answer; SIGCONT when not `frozen`."""
+    brokers_.freeze(_one(status(directory), alias, broker_id), frozen)
+
+
 def start(directory: Path | str, alias: str, broker_id: int = 1, wait: bool = True) -> Lab:
     """Starts one broker again; with `wait`, returns when the whole cluster answers. Raises BrokerFailed."""
     home = Path(directory).resolve()

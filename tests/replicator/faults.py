@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusters.admin import Admin
+from clusters.errors import ClusterError
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.status import PartitionStatus, read_status
@@ -18,7 +19,12 @@ from lab.proxied import Proxied, proxied
 from tests.replicator.real import settings_of
 from topology.plan import Plan
 
-BROKER = {
+QUICK_BROKER = {
+    # A killed broker is fenced, and may register again, after this time.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+BROKER = QUICK_BROKER | {
     # Producers are looked for every second whether they have expired (600 s by default): the worst a broker can do.
     "producer.id.expiration.check.interval.ms": "1000",
     # ACLs count, and everything without one is allowed: a test denies what it wants to.
@@ -97,8 +103,24 @@ def progress(
 
         before, until = end(), time.monotonic() + within
         while (now := end()) < before + records:
-            assert time.monotonic() < until, f"{now - before} records in {within} s of the fault, {records} demanded"
+            if time.monotonic() > until:
+                seen = f"{now - before} records of {topic} {list(partitions)} in {within} s of the fault"
+                raise AssertionError(f"{seen}, {records} demanded; {told(settings, topic)}")
             time.sleep(0.1)
+
+
+def told(settings: ConnectionSettings, topic: str) -> list[str]:
+    """What is reported of a topic; nothing while that cannot be read either."""
+    now = time.time() * 1000
+    try:
+        return [
+            f"{each.partition}: {each.state}, {each.source_position} of {each.source_end}, target {each.target_end}, "
+            f"{now - each.at_ms:.0f} ms ago, {each.error or ''}"
+            for each in read_status(settings)
+            if each.target_topic == topic
+        ]
+    except ClusterError as error:
+        return [str(error)]
 
 
 def reports(settings: ConnectionSettings, plan: Plan) -> dict[int, PartitionStatus]:

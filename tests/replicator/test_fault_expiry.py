@@ -1,0 +1,105 @@
+"""Records so old that the target forgets who wrote them, while workers die, connections break and brokers restart.
+
+The broker looks every second for producers to forget (600 s by default), so what happens here in seconds takes days
+elsewhere. Settling takes 3 s instead of 35: nothing here is under way for longer than two.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clusters.admin import Admin
+from lab import clusters as lab_clusters
+from lab.proxy import CLEAN, Toxic
+from tests.replicator.faults import copied, faulty_clusters, progress, times
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    wait_copied,
+    workers,
+)
+
+pytestmark = pytest.mark.kafka
+
+DAY_MS = 86_400_000
+QUICK = times(settle=3, session=2)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    with faulty_clusters(tmp_path_factory.mktemp("expiry"), "onprem", "cloud") as clusters:
+        yield clusters
+
+
+def put_old(settings, topic: str, days: int, count: int) -> None:
+    """`count` numbered records whose time is `days` ago, over the partitions by key, in small batches."""
+    sending = producer(settings, **{"batch.size": 4_000, "linger.ms": 1})
+    then = int(time.time() * 1000) - days * DAY_MS
+    for number in range(count):
+        sending.produce(topic, b"%d" % number + b"." * 100, key=b"key-%d" % (number % 101), timestamp=then + number)
+        if number % 1000 == 0:
+            sending.poll(0)
+    sending.flush()
+
+
+def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
+    settings, proxy = faulty.settings, faulty.proxy("cloud")
+    topics = {days: f"{topic_name}-{days}-days" for days in (3, 60)}
+    with Admin(settings["onprem"]) as admin:
+        for topic in topics.values():
+            admin.create_topic(topic, 2, 1, {"retention.ms": "-1"})
+    plan = applied(faulty.through, plan_for(faulty.through, topic_name, *topics.values(), quota=800_000))
+    for days, topic in topics.items():
+        put_old(settings["onprem"], topic, days, 16_000)
+
+    def more(records: int) -> None:
+        for topic in topics.values():
+            progress(settings["cloud"], topic, range(2), records)
+
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        worker = start()
+        more(500)
+        proxy.cut()
+        more(200)
+        proxy.up = Toxic(latency_s=1.5)  # a request lands after its connection is gone
+        time.sleep(0.3)
+        proxy.up = CLEAN
+        proxy.drop_clients()
+        more(200)
+        worker.kill()
+        start()
+        more(200)
+        lab_clusters.kill(faulty.home, "cloud")
+        lab_clusters.start(faulty.home, "cloud")
+        for topic in topics.values():
+            wait_copied(settings, plan, topic, 2, timeout=90)
+    for topic in topics.values():
+        assert assert_exact_copy(settings, plan, topic, 2) == 16_000
+
+
+def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_path):
+    """Copied, forgotten, then new records of today, with a worker that never stopped and one that starts anew."""
+    settings = faulty.settings
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1, {"retention.ms": "-1"})
+    plan = applied(faulty.through, plan_for(faulty.through, topic_name, topic_name))
+    put_old(settings["onprem"], topic_name, 3, 500)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        worker = start()
+        wait_copied(settings, plan, topic_name, 1)
+        time.sleep(2.5)  # two rounds of the broker's look for expired producers
+        sending = producer(settings["onprem"])
+        put(sending, topic_name, 500, start=500)
+        sending.flush()
+        wait_copied(settings, plan, topic_name, 1)
+        assert worker.stop() == 0
+        put_old(settings["onprem"], topic_name, 20, 500)
+        start()
+        wait_copied(settings, plan, topic_name, 1)
+    assert copied(settings["cloud"], topic_name, [0]) == 1_500
+    assert assert_exact_copy(settings, plan, topic_name, 1) == 1_500

@@ -1,0 +1,157 @@
+"""Three brokers, every record on all of them, two enough: what a copy does while one of them is gone.
+
+`tri` is the three-node cluster, a flow's source or target; the other side is the pair that all tests share.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.control import LEDGER, slot_of
+from clusters.wire.connection import connect
+from lab import clusters as lab_clusters
+from tests.replicator.faults import QUICK_BROKER, Feeding, progress, reports, times
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    settings_of,
+    wait_copied,
+    wait_progress,
+    workers,
+)
+from tests.replicator.test_real_copy import transactions
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 6
+QUICK = times(session=3)
+
+
+@pytest.fixture(scope="module")
+def tri(tmp_path_factory, kafka_pair):
+    """The three-node cluster's home, and the settings of all clusters."""
+    home = tmp_path_factory.mktemp("tri")
+    try:
+        lab = lab_clusters.up(home, ["tri"], brokers=3, settings=QUICK_BROKER)
+        yield home, settings_of(kafka_pair) | settings_of(lab)
+    finally:
+        lab_clusters.down(home)
+
+
+def leaders(settings, topic: str) -> dict[int, int]:
+    """Broker ids by partition."""
+    with closing(connect(settings)) as connection:
+        (described,) = connection.metadata((topic,)).topics
+    return {each.partition: each.node for each in described.partitions}
+
+
+def sending_to(settings, topic: str, replicas: int):
+    with Admin(settings) as admin:
+        admin.create_topic(topic, PARTITIONS, replicas)
+    into = producer(settings, **{"acks": "all", "enable.idempotence": True})
+    return into, lambda count, start: put(into, topic, count, start=start, size=100)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, fault):
+    home, settings = tri
+    route = ("tri", "cloud") if side == "source" else ("onprem", "tri")
+    sending, send = sending_to(settings[route[0]], topic_name, 3 if side == "source" else 1)
+    flow = {"routes": (route,), "replication_factor": 1 if side == "source" else 3}
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
+    with workers(plan, route[1], tmp_path, QUICK) as start, Feeding(send, 3_000) as feeding:
+        start()
+        wait_progress(settings, plan, topic_name, PARTITIONS, 3_000)
+        led = leaders(settings["tri"], topic_name)
+        victim = led[0]
+        if fault == "kill":
+            lab_clusters.kill(home, "tri", victim)
+        else:
+            lab_clusters.freeze(home, "tri", victim)
+        try:
+            # Two of three brokers are a quorum: every partition goes on, also those that had their leader there.
+            for partition, leader in led.items():
+                if leader == victim:
+                    progress(settings[route[1]], topic_name, [partition], 50)
+            progress(settings[route[1]], topic_name, range(PARTITIONS), 1_000)
+        finally:
+            if fault == "kill":
+                lab_clusters.start(home, "tri", victim)
+            else:
+                lab_clusters.freeze(home, "tri", victim, frozen=False)
+        progress(settings[route[1]], topic_name, range(PARTITIONS), 500)
+        total = feeding.end()
+        sending.flush()
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+    assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == total
+
+
+def test_a_rolling_restart_of_the_target(tri, topic_name, tmp_path):
+    home, settings = tri
+    sending, send = sending_to(settings["onprem"], topic_name, 1)
+    flow = {"routes": (("onprem", "tri"),), "replication_factor": 3}
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
+    with workers(plan, "tri", tmp_path, QUICK) as start, Feeding(send, 2_000) as feeding:
+        start()
+        wait_progress(settings, plan, topic_name, PARTITIONS, 1_000)
+        for broker in (1, 2, 3):
+            lab_clusters.stop(home, "tri", broker)
+            progress(settings["tri"], topic_name, range(PARTITIONS), 500)
+            lab_clusters.start(home, "tri", broker)
+        total = feeding.end()
+        sending.flush()
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+    assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == total
+
+
+def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
+    """Records that need a new run wait for the ledger; partitions whose slot is elsewhere go on. Runs last: it leaves
+    a ledger with one replica behind."""
+    home, settings = tri
+    with Admin(settings["tri"]) as admin:
+        if LEDGER in admin.topics():
+            delete_topic(settings["tri"], LEDGER)
+        admin.create_topic(LEDGER, 16, 1, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+    sending_to(settings["onprem"], topic_name, 1)
+    flow = {"routes": (("onprem", "tri"),), "replication_factor": 3}
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
+    ledger = leaders(settings["tri"], LEDGER)
+    slots = {number: slot_of(plan.flows[0].id, topic_name, number) for number in range(PARTITIONS)}
+    victim = ledger[slots[0]]
+    without = [number for number, slot in slots.items() if ledger[slot] == victim]
+    with_ledger = [number for number in slots if number not in without]
+    assert with_ledger, "all slots are on one broker"
+    with workers(plan, "tri", tmp_path, QUICK) as start:
+        start()
+        committed = transactions(settings["onprem"], topic_name, 5)
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+        lab_clusters.kill(home, "tri", victim)
+        try:
+            committed += transactions(settings["onprem"], topic_name, 15)
+            progress(settings["tri"], topic_name, with_ledger, 20)
+        finally:
+            lab_clusters.start(home, "tri", victim)
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+        assert {each.state for each in reports(settings["tri"], plan).values()} <= {
+            "running",
+            "catching_up",
+            "retrying",
+        }
+    assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == committed
+
+
+def delete_topic(settings, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(settings.librdkafka({}))
+    for future in admin.delete_topics([topic]).values():
+        future.result(15)
+    while topic in admin.list_topics(timeout=5).topics:
+        pass

@@ -17,6 +17,9 @@ from clusters.settings import ConnectionSettings
 log = logging.getLogger("watershed.membership")
 
 SESSION_MS = 10_000
+# The others hear of a worker that leaves with their next heartbeat, and of one that joins twice (KIP-429: what it gets
+# is given up in a first rebalance and handed out in a second). So this is most of what a handover takes.
+HEARTBEAT_MS = 250
 
 
 class Membership:
@@ -36,7 +39,7 @@ class Membership:
                     "auto.offset.reset": "error",
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": SESSION_MS,
-                    "heartbeat.interval.ms": 1_000,
+                    "heartbeat.interval.ms": HEARTBEAT_MS,
                     "max.poll.interval.ms": 60_000,
                 }
             )

@@ -147,7 +147,7 @@ class _Scan:
             except ProtocolError as error:
                 self.not_seen.append(f"sizes, rates, quotas, exact group members and the release: {error}")
                 return {}
-            except Unreachable as error:
+            except (Unreachable, Unauthorised) as error:
                 self.not_seen.append(f"sizes of what broker {broker.id} leads, and groups it coordinates: {error}")
                 continue
             found[broker.id] = stack.enter_context(inquiry)

@@ -78,15 +78,19 @@ def secured(directory: Path, alias: str = "secured") -> Iterator[Secured]:
             clusters.down(directory / "lab")
 
 
-def scram_user(cluster: Cluster, user: str, password: str) -> None:
-    """Make the user, or give it this password, for both SCRAM mechanisms (through the PLAINTEXT listener)."""
+def scram_user(secured: Secured, user: str, password: str) -> None:
+    """Make the user, or give it this password, for both SCRAM mechanisms; returns when the broker has heard of it."""
     from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    quiet = {"log_level": 0}
+    admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap, **quiet})
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         change = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
         for future in admin.alter_user_scram_credentials([change]).values():
             future.result(timeout=30)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+    account = {"sasl.username": user, "sasl.password": password}
+    AdminClient({"bootstrap.servers": secured.address("OPENSASL"), **login, **account, **quiet}).list_topics(timeout=30)
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ class Login:
                 message = steps.send(bytes(answer.auth_bytes))
             except StopIteration:
                 break
-        return began + max(_RENEWED_AT * lifetime_s, _SOONEST_S) if lifetime_s > 0 else None
+        return max(began + _RENEWED_AT * lifetime_s, time.monotonic() + _SOONEST_S) if lifetime_s > 0 else None
 
     def _handshake(self, settings: ConnectionSettings) -> None:
         answer = self._ask("sasl_handshake", 1, mechanism=settings.mechanism or "GSSAPI")

@@ -34,5 +34,5 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """One broker with a listener for every way to connect; the user `ann` has the same password everywhere."""
     with secured(tmp_path_factory.mktemp("secured")) as found:
-        scram_user(found.cluster, USER, PASSWORD)
+        scram_user(found, USER, PASSWORD)
         yield found

@@ -197,17 +197,17 @@ def test_another_cluster_than_pinned_is_refused(onprem: ConnectionSettings) -> N
 def test_without_raw_requests(
     site: RealSite, onprem: ConnectionSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster that raw requests do not reach (TLS so far): librdkafka answers alone, and the gaps are said."""
+    """A cluster that raw requests do not reach (no gssapi package): librdkafka answers alone, and the gaps are said."""
 
     def refused(settings: ConnectionSettings, *_: object, **__: object) -> Inquiry:
-        raise ProtocolError("raw requests speak PLAINTEXT only so far", alias=settings.alias)
+        raise ProtocolError("the package gssapi is not installed", alias=settings.alias)
 
     site.admin.create_topic(topic_name, 1)
     site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
     site.join(f"{topic_name}-live", topic_name)
     monkeypatch.setattr("clusters.scan.Inquiry", refused)
     found = scan(onprem, sample_s=0.1)
-    assert "sizes, rates, quotas, exact group members and the release: raw requests speak" in found.not_seen[0]
+    assert "sizes, rates, quotas, exact group members and the release: the package gssapi" in found.not_seen[0]
     assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3
     states = {name: (group.state, group.type, group.members) for name, group in found.groups.items()}
     assert states[f"{topic_name}-empty"] == ("Empty", "classic", 0)

@@ -49,7 +49,7 @@ def test_a_password_changes_under_live_clients(secured_cluster: Secured, tmp_pat
     """The old password is refused from the moment it changes; connections that stand are cut by their session's end."""
     user = topic_name
     way = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-512")
-    scram_user(secured_cluster.cluster, user, "first")
+    scram_user(secured_cluster, user, "first")
     written(way.account, f"{user}:first")
     settings = way.settings()
     with Admin(settings, timeout=5.0) as admin, ControlWriter(settings, timeout=5.0) as writer:
@@ -58,9 +58,9 @@ def test_a_password_changes_under_live_clients(secured_cluster: Secured, tmp_pat
         assert writer.put(control, "a", {"n": 1}) == 0
         with closing(connect(settings)) as wire:
             assert send(wire, topic, simple_batch([b"2"])).base_offset == 0
-            scram_user(secured_cluster.cluster, user, "second")
+            scram_user(secured_cluster, user, "second")
             with pytest.raises(AuthenticationFailed, match=f"user {user} "):
-                until(lambda: not connect(settings), "the broker took the old password")  # it has heard of the new one
+                connect(settings)
             written(way.account, f"{user}:second")
             time.sleep(SESSION_S)  # no connection of the first password is left unasked
             assert send(wire, topic, simple_batch([b"3"])).base_offset == 1, "logged in again with the new password"
@@ -73,7 +73,7 @@ def test_a_wrong_password_at_the_next_login_closes_the_connection(
     secured_cluster: Secured, tmp_path: Path, topic_name: str
 ) -> None:
     way = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-256")
-    scram_user(secured_cluster.cluster, topic_name, "first")
+    scram_user(secured_cluster, topic_name, "first")
     written(way.account, f"{topic_name}:first")
     settings = way.settings()
     connection = connect(settings)
@@ -148,9 +148,9 @@ def test_answers_on_their_way_are_taken_in_before_a_login(
     settings = Way(secured_cluster, tmp_path, "SHORT", "SCRAM-SHA-512").settings()
     with Admin(settings) as admin, closing(connect(settings)) as wire:
         topic = admin.create_topic(topic_name, 1, 1, {})
-        time.sleep(1.2)  # a broker wants a second between two logins
         for number in range(6):
             if number == 4:
+                time.sleep(1.2)  # a broker wants a second between two logins
                 lifetime(wire)._due = 0.0
             data = simple_batch([str(number).encode()])
             wire.send_produce((ProducePartition(topic.topic_id, 0, (data,)),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -36,9 +37,10 @@ def test_raw_and_administrative(way: Way, topic_name: str) -> None:
     with Admin(settings) as admin:
         topic = admin.create_topic(topic_name, 1, 1, {})
         with closing(connect(settings)) as wire:
+            now = int(time.time() * 1000)  # retention would delete older records at once
             [found] = wire.metadata((topic_name,)).topics
             assert found.topic_id == topic.topic_id
-            answers = [send(wire, topic, simple_batch([record])) for record in RECORDS]
+            answers = [send(wire, topic, simple_batch([record], timestamp=now)) for record in RECORDS]
             assert [(answer.error, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 2)]
             fetched = bytearray()
             while len(fetched) < sum(map(len, RECORDS)):

@@ -182,13 +182,14 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
     flow = plan.flows[0]
     source, target = settings[flow.source], settings[flow.target]
     here = [TopicPartition(topic, number) for number in range(partitions)]
+    there = [TopicPartition(flow.target_topic(topic), number) for number in range(partitions)]
     deadline = time.monotonic() + timeout
     seen = ""
     with Admin(source) as at_source, Admin(target) as at_target:
         while time.monotonic() < deadline:
             ends = {key.partition: span.end for key, span in at_source.offsets(here).items()}
             ledger = read_ledger(target, flow=flow.id)
-            target_ends = {key.partition: span.end for key, span in at_target.offsets(here).items()}
+            target_ends = {key.partition: span.end for key, span in at_target.offsets(there).items()}
             known = {key.partition for key in ledger.copies() if key.topic == topic}
             positions = {
                 number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known

@@ -16,6 +16,7 @@ from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placemen
 from clusters.flows import ORDER_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
 from clusters.producers import PRODUCER_PREFIX, ProducerRecord
+from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from replicator.orders import Order
 
@@ -40,23 +41,15 @@ class DesiredState:
         )
         self.there = False  # whether the topic has been found
         self._position = 0
-        self._consumer = Consumer(
-            settings.librdkafka(
-                {
-                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 100,
-                }
-            )
-        )
+        self._rotation = Rotation(settings)
+        self._consumer = self._made()
 
     def catch_up(self) -> None:
         """Read everything that was written before the call. A cluster without the topic has no flows.
 
         Raises Unreachable (or another ClusterError) when the cluster does not answer.
         """
+        self._renew()
         try:
             if not self._assigned():
                 return
@@ -73,6 +66,7 @@ class DesiredState:
         """Take what is there within `timeout` seconds; nothing before the first `catch_up` found the topic."""
         if not self.there:
             return
+        self._renew()
         for message in self._consumer.consume(100, timeout=timeout):
             error = message.error()
             if error is None:
@@ -83,6 +77,28 @@ class DesiredState:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _made(self) -> Consumer:
+        return Consumer(
+            self.settings.librdkafka(
+                {
+                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 100,
+                }
+            )
+        )
+
+    def _renew(self) -> None:
+        """New secrets into the consumer; new certificates need a new one, which goes on where this one is."""
+        if self._rotation.spent(self._consumer):
+            self._consumer.close()
+            self._rotation = Rotation(self.settings)
+            self._consumer = self._made()
+            if self.there:
+                self._consumer.assign([TopicPartition(FLOWS, 0, self._position)])
 
     def _assigned(self) -> bool:
         if not self.there:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from clusters.control import LEDGER
+from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.membership")
@@ -30,11 +31,16 @@ class Membership:
     ) -> None:
         self.slots: set[int] = set()
         self._on_revoked = on_revoked
-        self._consumer = Consumer(
-            settings.librdkafka(
+        self._settings, self._group, self._client_id = settings, group, client_id
+        self._rotation = Rotation(settings)
+        self._consumer = self._joining()
+
+    def _joining(self) -> Consumer:
+        consumer = Consumer(
+            self._settings.librdkafka(
                 {
-                    "client.id": client_id,
-                    "group.id": group,
+                    "client.id": self._client_id,
+                    "group.id": self._group,
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "partition.assignment.strategy": "cooperative-sticky",
@@ -44,9 +50,14 @@ class Membership:
                 }
             )
         )
-        self._consumer.subscribe([LEDGER], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        consumer.subscribe([LEDGER], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        return consumer
 
     def poll(self, timeout: float) -> None:
+        if self._rotation.spent(self._consumer):  # other certificate files: only a new client reads them
+            self._consumer.close()
+            self._rotation = Rotation(self._settings)
+            self._consumer = self._joining()
         message = self._consumer.poll(timeout)
         error = message.error() if message is not None else None
         if error is not None:

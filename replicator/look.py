@@ -197,6 +197,15 @@ def leaders(
     return found
 
 
+def without_leader(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) -> set[int]:
+    """Those of `partitions` that nobody leads now. A topic that is not there misses none. Raises Unreachable."""
+    with closing(connect(settings)) as connection:
+        metadata = connection.metadata((topic,))
+    led = [each for described in metadata.topics if not described.error for each in described.partitions]
+    absent = {each.partition for each in led if each.node not in metadata.brokers}
+    return absent & set(partitions)
+
+
 def diverging(
     source: ConnectionSettings, copied: Mapping[PartitionKey, tuple[Led, int, Sequence[Epoch]]]
 ) -> dict[PartitionKey, int]:

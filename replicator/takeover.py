@@ -14,8 +14,9 @@ from clusters.settings import ConnectionSettings
 from replicator.consolidation import consolidate
 from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
+from replicator.fencing import fenced
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
-from replicator.look import Led, Stillness, diverging, look
+from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
 from replicator.orders import Order, by_policy, journal, obeyed
 from replicator.partition import PartitionKey
@@ -52,6 +53,16 @@ def take_over(
     if record.producer_id is None:
         told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
         return {key: LookAgain(told) for key in keys}
+    try:
+        absent = without_leader(target, LEDGER, keys.values())
+    except ClusterError as error:
+        return {key: LookAgain(str(error)) for key in keys}
+    waiting: dict[PartitionKey, Taken | Loud | LookAgain] = {
+        key: LookAgain(f"partition {slot} of {LEDGER} has no leader") for key, slot in keys.items() if slot in absent
+    }
+    keys = {key: slot for key, slot in keys.items() if slot not in absent}
+    if not keys:
+        return waiting
     slots = sorted(set(keys.values()))
     try:
         looked = look(keys, source, target, record.producer_id, expiration_ms, stillness)
@@ -59,7 +70,7 @@ def take_over(
         ledger = read_ledger(target, flow=record.flow.id, slots=slots)
         parted = diverging(source, _copied(ledger, looked))
     except (ClusterError, ReplicatorError) as error:
-        return {key: LookAgain(str(error)) for key in keys}
+        return waiting | {key: LookAgain(str(error)) for key in keys}
     known = {key: ledger.remembered(key) for key in keys}
     judge = _Judge(record, writer, orders or {})
     taken: dict[PartitionKey, Taken | Loud | LookAgain] = {}
@@ -70,6 +81,7 @@ def take_over(
         seen, at_source, at_target = found
         remembered, generation = known[key]
         decided = judge.decided(key, remembered, generation, replace(seen, diverges_at=parted.get(key)))
+        decided = fenced(decided, remembered, seen)
         if not isinstance(decided, Resume):
             taken[key] = decided
             continue
@@ -86,6 +98,7 @@ def take_over(
             since=decided.since,
             order=decided.order,
             note=decided.note,
+            needs_epoch=decided.claims,
         )
         taken[key] = Taken(decided, at_source, at_target, block)
     beginning = [found for found in taken.values() if isinstance(found, Taken) and found.resume.claims]
@@ -96,8 +109,8 @@ def take_over(
         for goes_on in going_on:
             taken[goes_on.block.key] = replace(goes_on, block=consolidate(goes_on.block, ledger, writer))
     except (ClusterError, ReplicatorError) as error:
-        return {key: LookAgain(str(error)) for key in keys}
-    return taken
+        return waiting | {key: LookAgain(str(error)) for key in keys}
+    return waiting | taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +167,7 @@ def _copied(
 
 def _epochs(remembered: Remembered | None, decided: Resume, source: Led) -> tuple[Epoch, ...]:
     """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
-    if remembered is not None and not decided.claims:
+    if remembered is not None and decided.order == remembered.order:
         return tuple(entry for entry in remembered.epochs if entry.source < decided.position)[-EPOCHS_KEPT:]
     at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(decided.position, -1)
     return (Epoch(decided.position, at),) if at >= 0 else ()

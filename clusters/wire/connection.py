@@ -36,6 +36,7 @@ _CLIENT_ID = b"watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
 _CORRELATION = struct.Struct(">i")
 _PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
+_QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved away
 _LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
 
 
@@ -67,7 +68,7 @@ class Connection(Transactions):
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        answer = self.ask(requests.metadata_question(topics), MetadataResponse)
+        answer = self.ask(requests.metadata_question(topics), MetadataResponse, _QUESTION_S)
         return requests.metadata_answer(answer)
 
     def fetch(
@@ -86,7 +87,7 @@ class Connection(Transactions):
             max_bytes=max_bytes,
             isolation=isolation,
         )
-        answer = self._answer_to(self._send(fetch.API_KEY, fetch.VERSION, [body]))
+        answer = self._answer_to(self._send(fetch.API_KEY, fetch.VERSION, [body]), _QUESTION_S)
         try:
             self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
         except (struct.error, IndexError, ValueError) as problem:
@@ -117,10 +118,10 @@ class Connection(Transactions):
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
         question = requests.offsets_question(partitions, timestamp, isolation)
-        return requests.offsets_answer(self.ask(question, ListOffsetsResponse))
+        return requests.offsets_answer(self.ask(question, ListOffsetsResponse, _QUESTION_S))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
-        answer = self.ask(requests.producers_question(topic, partition), DescribeProducersResponse)
+        answer = self.ask(requests.producers_question(topic, partition), DescribeProducersResponse, _QUESTION_S)
         return requests.producers_answer(answer)
 
     def issue_producer_id(self) -> int:
@@ -151,10 +152,10 @@ class Connection(Transactions):
         """Whether bytes of an answer are here already that poll does not see (TLS)."""
         return self._transport.buffered
 
-    def ask(self, question: Any, answer_type: Any) -> Any:
+    def ask(self, question: Any, answer_type: Any, patience_s: float = _PATIENCE_S) -> Any:
         """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""
         api_key, version = int(question.__api_key__), int(question.__version__)
-        body = self._answer_to(self._send(api_key, version, [_encoded(question)]))
+        body = self._answer_to(self._send(api_key, version, [_encoded(question)]), patience_s)
         return self._decoded(body, answer_type)
 
     def _send(self, api_key: int, version: int, body: list[Piece]) -> int:
@@ -165,10 +166,13 @@ class Connection(Transactions):
         self._transport.send([head, *body])
         return self._correlation
 
-    def _answer_to(self, correlation: int) -> memoryview:
+    def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
         if self._unanswered:
             raise ProtocolError("a question was asked while a Produce was unanswered", alias=self.alias)
-        return self._receive(correlation)
+        self._transport.patient_for(min(patience_s, _PATIENCE_S))
+        answer = self._receive(correlation)
+        self._transport.patient_for(_PATIENCE_S)
+        return answer
 
     def _receive(self, correlation: int) -> memoryview:
         frame = self._transport.receive()

@@ -37,6 +37,7 @@ class Frames(Protocol):
     def fileno(self) -> int: ...
     def send(self, pieces: Sequence[Piece]) -> None: ...
     def receive(self) -> memoryview: ...
+    def patient_for(self, seconds: float) -> None: ...
     def close(self) -> None: ...
 
 
@@ -167,6 +168,9 @@ class Session:
         frame = self._transport.receive()
         self._expected -= 1
         return frame
+
+    def patient_for(self, seconds: float) -> None:
+        self._transport.patient_for(seconds)
 
     def close(self) -> None:
         self._transport.close()

@@ -60,6 +60,11 @@ class Transport:
             raise Unreachable.at(self.alias, [self.address], why, protocol=self._protocol)
         return self._exactly(length)
 
+    def patient_for(self, seconds: float) -> None:
+        """How long to wait for bytes from now on, before the connection counts as lost."""
+        if self._socket.gettimeout() != seconds:
+            self._socket.settimeout(seconds)
+
     def close(self) -> None:
         self._socket.close()
 

@@ -1,0 +1,323 @@
+"""Three real clusters with every kind of loop at once: each record is everywhere once, nothing circles, and every
+record leads back to the application that wrote it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters.admin import Admin
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from lab import clusters
+from replicator.apply import CannotApply, apply_plan
+from replicator.standing import NoRecord
+from replicator.trace import trace
+from tests.replicator.real import WorkerProcess, read_all, settings_of
+from topology import compile_path
+from topology.plan import Plan
+
+pytestmark = pytest.mark.kafka
+
+ALIASES = ("east", "west", "hub")
+PARTITIONS = 2
+ROUNDS, BATCH = 12, 25  # records an application writes to one topic: so many at a time, so often
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "500",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "0",
+}
+# topic → the clusters where applications write, and the clusters where their records must come
+WRITTEN = {
+    "pair": (("east", "west"), ("east", "west")),
+    "mesh": (ALIASES, ALIASES),
+    "spokes": (ALIASES, ALIASES),
+    "ring": (ALIASES, ALIASES),
+    "ring-table": (ALIASES, ALIASES),
+    "chain-table": (("east",), ALIASES),
+}
+TABLES = ("ring-table", "chain-table")
+FLOWS = """
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: lineage}}
+clusters:
+{clusters}
+defaults: {{workers: {{engine: process, discovery: 1s}}}}
+flows:
+  - {{source: east, target: west, topics: {{include: [pair]}}}}
+  - {{source: west, target: east, topics: {{include: [pair]}}}}
+{mesh}
+  - {{source: east, target: hub, suffix: up, topics: {{include: [spokes]}}, merge: {{allowed: true}}}}
+  - {{source: west, target: hub, suffix: up, topics: {{include: [spokes]}}, merge: {{allowed: true}}}}
+  - {{source: hub, target: east, suffix: down, topics: {{include: [spokes]}}}}
+  - {{source: hub, target: west, suffix: down, topics: {{include: [spokes]}}}}
+  - {{source: east, target: west, suffix: ring, topics: {{include: [ring, ring-table]}}}}
+  - {{source: west, target: hub, suffix: ring, topics: {{include: [ring, ring-table]}}}}
+  - {{source: hub, target: east, suffix: ring, topics: {{include: [ring, ring-table]}}}}
+  - {{source: east, target: west, suffix: chain, topics: {{include: [chain-table]}}}}
+  - {{source: west, target: hub, suffix: chain, topics: {{include: [chain-table]}}}}
+"""
+MESH = (
+    "  - {{source: {}, target: {}, suffix: mesh, topics: {{include: [mesh]}}, provenance: {{forward: local}}, "
+    "merge: {{allowed: true}}}}"
+)
+
+
+@dataclass(slots=True)
+class World:
+    """Three clusters after applications wrote everywhere at once. logs: (cluster, topic) → every record by partition as
+    (offset, id); an id is `topic/birth cluster/number`."""
+
+    settings: dict[str, ConnectionSettings]
+    plan: Plan
+    wrote: dict[str, Counter[str]] = field(default_factory=dict)  # topic → birth cluster → records
+    logs: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = field(default_factory=dict)
+
+    def ids(self, alias: str, topic: str) -> list[str]:
+        return [name for records in self.logs[alias, topic].values() for _, name in records]
+
+    def read(self, alias: str, topic: str) -> None:
+        found = read_all(self.settings[alias], topic, PARTITIONS)
+        self.logs[alias, topic] = {
+            number: [(offset, (record[1] or b"").decode()) for offset, record in records]
+            for number, records in found.items()
+        }
+
+    def ends(self) -> dict[tuple[str, TopicPartition], int]:
+        """Of all logs that are copied, with markers."""
+        found = {}
+        for alias, settings in self.settings.items():
+            where = [TopicPartition(topic, n) for topic, (_, to) in WRITTEN.items() if alias in to for n in (0, 1)]
+            with Admin(settings) as admin:
+                ranges = admin.offsets(where, "read_uncommitted")
+            found |= {(alias, place): span.end for place, span in ranges.items()}
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("lineage")
+    try:
+        lab = clusters.up(directory / "lab", ALIASES, settings={"log.cleaner.backoff.ms": "300"})
+        settings = settings_of(lab)
+        for alias in ALIASES:
+            with Admin(settings[alias]) as admin:
+                for topic, (_, to) in WRITTEN.items():
+                    if alias in to:
+                        admin.create_topic(topic, PARTITIONS, 1, COMPACTED if topic in TABLES else {})
+        path = directory / "lineage.yaml"
+        lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in settings.items())
+        mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
+        path.write_text(FLOWS.format(clusters=lines, mesh=mesh))
+        found = World(settings, compile_path(path))
+        apply_plan(found.plan, settings.__getitem__)
+        with ExitStack() as running:
+            for alias in ALIASES:
+                running.callback(WorkerProcess(found.plan, alias, directory).stop)
+            write(found)
+            wait_everywhere(found)
+            still(found)
+            for alias, topic in found.logs:
+                found.read(alias, topic)
+            yield found
+    finally:
+        clusters.down(directory / "lab")
+
+
+def write(world: World) -> None:
+    """Applications on all clusters, at the same time, into the very topics that are copied."""
+    producers = {alias: Producer(each.librdkafka({"linger.ms": 2})) for alias, each in world.settings.items()}
+    for turn in range(ROUNDS):
+        for topic, (births, _) in WRITTEN.items():
+            for alias in births:
+                for number in range(turn * BATCH, (turn + 1) * BATCH):
+                    key = f"{alias}-{number % (20 if topic in TABLES else 7)}"
+                    producers[alias].produce(topic, f"{topic}/{alias}/{number}".encode(), key.encode())
+        for producer in producers.values():
+            producer.flush()
+        time.sleep(0.1)
+    for topic, (births, _) in WRITTEN.items():
+        world.wrote[topic] = Counter(dict.fromkeys(births, ROUNDS * BATCH))
+
+
+def wait_everywhere(world: World) -> None:
+    """Until every cluster has the newest record of every application. Only then it is looked whether there is more."""
+    deadline = time.monotonic() + 90
+    todo = {(alias, topic) for topic, (_, to) in WRITTEN.items() for alias in to}
+    while todo:
+        for alias, topic in sorted(todo):
+            world.read(alias, topic)
+            newest = {f"{topic}/{birth}/{count - 1}" for birth, count in world.wrote[topic].items()}
+            if newest <= set(world.ids(alias, topic)):
+                todo.discard((alias, topic))
+        assert time.monotonic() < deadline, f"not everywhere: {sorted(todo)}"
+
+
+def still(world: World) -> dict[tuple[str, TopicPartition], int]:
+    """The ends of all logs, once they have not moved for two seconds."""
+    deadline = time.monotonic() + 60
+    before = world.ends()
+    while True:
+        time.sleep(2)
+        now = world.ends()
+        if now == before:
+            return now
+        before = now
+        assert time.monotonic() < deadline, "the logs never come to rest: something circles"
+
+
+def test_the_plan_says_how_each_flow_copies(world: World) -> None:
+    told = {flow.id: (flow.delivery, flow.paths) for flow in world.plan.flows}
+    assert told["east-to-west-chain"] == told["west-to-hub-chain"] == ("sequence", False)
+    assert {told[flow] for flow in told if flow.endswith("-ring")} == {("transactions", True)}
+    others = {told[flow] for flow in told if not flow.endswith(("-ring", "-chain"))}
+    assert others == {("transactions", False)}
+
+
+@pytest.mark.parametrize("topic", [topic for topic in WRITTEN if topic not in TABLES])
+def test_each_record_is_everywhere_once_and_in_the_order_of_its_origin(world: World, topic: str) -> None:
+    births, clusters_ = WRITTEN[topic]
+    expected = {f"{topic}/{birth}/{number}" for birth in births for number in range(ROUNDS * BATCH)}
+    for alias in clusters_:
+        found = Counter(world.ids(alias, topic))
+        assert set(found) == expected, f"{topic} on {alias}"
+        assert max(found.values()) == 1, (
+            f"{topic} on {alias}: {[name for name, count in found.items() if count > 1][:5]}"
+        )
+        for partition, records in world.logs[alias, topic].items():
+            for birth in births:
+                mine = [name for _, name in records if name.split("/")[1] == birth]
+                there = [name for _, name in world.logs[birth, topic][partition] if name.split("/")[1] == birth]
+                assert mine == there, f"{topic}-{partition} on {alias}, born on {birth}"
+
+
+@pytest.mark.parametrize("topic", [topic for topic in WRITTEN if topic not in TABLES])
+def test_every_record_leads_to_its_birth_place(world: World, topic: str) -> None:
+    assert_traced(world, topic, 12)
+
+
+def assert_traced(world: World, topic: str, samples: int) -> Counter[int]:
+    """Random records on every cluster: the trail ends at the record's own offset where it was born. Counts of hops."""
+    _, to = WRITTEN[topic]
+    rng = random.Random(topic)
+    lengths: Counter[int] = Counter()
+    for alias in to:
+        stand = [(n, *record) for n, records in world.logs[alias, topic].items() for record in records]
+        for partition, offset, name in rng.sample(stand, samples):
+            birth = name.split("/")[1]
+            found = trace(ALIASES, world.settings.__getitem__, alias, topic, partition, offset)
+            assert found.born, (alias, topic, partition, offset, found.why)
+            last = found.hops[-1]
+            assert (last.cluster, last.topic, last.flow) == (birth, topic, None), (name, found)
+            assert (last.offset, name) in world.logs[birth, topic][partition], (name, found)
+            seen = [hop.cluster for hop in found.hops]
+            assert len(set(seen)) == len(seen), f"{name} was on {seen}"
+            lengths[len(found.hops)] += 1
+    return lengths
+
+
+def test_a_ring_is_passed_in_its_order(world: World) -> None:
+    around = {"west": "east", "hub": "west", "east": "hub"}
+    partition, (offset, _) = next(
+        (number, record)
+        for number, records in world.logs["hub", "ring"].items()
+        for record in records
+        if "/east/" in record[1]
+    )
+    found = trace(ALIASES, world.settings.__getitem__, "hub", "ring", partition, offset)
+    assert [hop.cluster for hop in found.hops] == ["hub", around["hub"], around["west"]]
+    assert [hop.flow for hop in found.hops] == ["west-to-hub-ring", "east-to-west-ring", None]
+    ids = {hop.cluster: hop.cluster_id for hop in found.hops}
+    assert found.hops[0].path == (ids["east"], ids["west"])
+
+
+@pytest.mark.parametrize("topic", TABLES)
+def test_it_does_so_after_compaction(world: World, topic: str) -> None:
+    """Every key's newest record is left, in batches that the cleaner has rewritten, on every cluster."""
+    compact(world, topic)
+    _, to = WRITTEN[topic]
+    total = sum(world.wrote[topic].values())
+    for alias in to:
+        assert len(world.ids(alias, topic)) < total / 2, f"{topic} on {alias} was not compacted"
+    lengths = assert_traced(world, topic, 20)
+    assert max(lengths) == 3, lengths
+
+
+def compact(world: World, topic: str) -> None:
+    """Make every log roll and wait until the cleaner has been there: half of the records are gone."""
+    births, to = WRITTEN[topic]
+    deadline = time.monotonic() + 60
+    turn = 0
+    while True:
+        time.sleep(0.7)  # longer than a segment lasts; the next record rolls it
+        for alias in births:
+            producer = Producer(world.settings[alias].librdkafka())
+            for partition in range(PARTITIONS):
+                number = world.wrote[topic][alias]
+                producer.produce(topic, f"{topic}/{alias}/{number}".encode(), f"{alias}-roll".encode(), partition)
+                world.wrote[topic][alias] += 1
+            producer.flush()
+        turn += 1
+        still(world)
+        for alias in to:
+            world.read(alias, topic)
+        if all(len(world.ids(alias, topic)) < ROUNDS * BATCH * len(births) / 2 for alias in to):
+            return
+        assert time.monotonic() < deadline, f"{topic} was never compacted"
+
+
+def test_what_is_no_record_says_what_it_is(world: World) -> None:
+    settings = world.settings
+    partition, offsets = next(
+        (number, {offset for offset, _ in records})
+        for number, records in world.logs["west", "pair"].items()
+        if any("/east/" in name for _, name in records)
+    )
+    marker = next(offset for offset in range(max(offsets) + 2) if offset not in offsets)
+    with pytest.raises(NoRecord, match="marker of a transaction"):
+        trace(ALIASES, settings.__getitem__, "west", "pair", partition, marker)
+    end = world.ends()["west", TopicPartition("pair", partition)]
+    with pytest.raises(NoRecord, match=f"ends at offset {end}"):
+        trace(ALIASES, settings.__getitem__, "west", "pair", partition, end)
+    log = world.logs["hub", "chain-table"]
+    partition, gone = next(
+        (n, offset) for n, r in log.items() for offset in range(r[0][0]) if offset not in {at for at, _ in r}
+    )
+    with pytest.raises(NoRecord, match="compact"):
+        trace(ALIASES, settings.__getitem__, "hub", "chain-table", partition, gone)
+
+
+def test_an_aborted_record_is_none(world: World) -> None:
+    writer = Producer(world.settings["east"].librdkafka({"transactional.id": "lineage-abort"}))
+    writer.init_transactions()
+    writer.begin_transaction()
+    written: list[int] = []
+    writer.produce(
+        "pair", b"aborted", partition=0, on_delivery=lambda _error, message: written.append(message.offset())
+    )
+    writer.flush()
+    writer.abort_transaction()
+    with pytest.raises(NoRecord, match="aborted transaction"):
+        trace(ALIASES, world.settings.__getitem__, "east", "pair", 0, written[0])
+
+
+def test_a_flow_that_has_copied_alone_is_not_made_to_share(world: World, tmp_path) -> None:
+    """The chain runs by sequence numbers; a way back would make applications write at both ends."""
+    before = next(flow for flow in world.plan.flows if flow.id == "east-to-west-chain")
+    assert before.delivery == "sequence"
+    path = tmp_path / "closed.yaml"
+    lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in world.settings.items())
+    mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
+    closing = "  - {source: west, target: east, suffix: chain, topics: {include: [chain-table]}}\n"
+    path.write_text(FLOWS.format(clusters=lines, mesh=mesh) + closing)
+    with pytest.raises(CannotApply, match=r"east-to-west-chain has copied by sequence numbers.*west-to-east-chain"):
+        apply_plan(compile_path(path), world.settings.__getitem__)

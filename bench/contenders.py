@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.progress import Progress, Watch
-from bench.usage import cpu_seconds, family, peak_mib
+from bench.usage import cpu_seconds, family, peak_mib, runs
 from bench.workload import PARTITIONS, Loaded, delete, pump, ready
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
@@ -112,19 +112,17 @@ class Watershed:
         self.name = "watershed" if processes == 1 else f"watershed x{processes}"
 
     def copy(self, loaded: Loaded, at_most: float) -> Run:
-        with self.running(loaded.topic) as (process, prefix):
+        with self.running(loaded.topic) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
-            watch = Watch(
-                self._place.target, topic, loaded.records, process.pid, self._place.brokers, max(at_most, 30.0)
-            )
-            progress = watch.until_done(lambda: process.poll() is None)
-            peak = peak_mib(family(process.pid))
+            watch = Watch(self._place.target, topic, loaded.records, pid, self._place.brokers, max(at_most, 30.0))
+            progress = watch.until_done(lambda: runs(pid))
+            peak = peak_mib(family(pid))
         delete(self._place.target, topic)
         return Run(self.name, progress, peak)
 
     @contextmanager
-    def running(self, *topics: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-        """The worker, and what its target topics begin with."""
+    def running(self, *topics: str) -> Iterator[tuple[int, str]]:
+        """The worker's pid, and what its target topics begin with."""
         name = f"w{time.monotonic_ns() % 10**9:09d}"
         path = self._place.directory / f"{name}.yaml"
         include = ", ".join(f'"{topic}"' for topic in topics)
@@ -138,7 +136,7 @@ class Watershed:
         with (self._place.directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            yield process, name
+            yield process.pid, name
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
@@ -152,9 +150,8 @@ class Mirror:
         send(process.process, signal.SIGSTOP)
 
     def copy(self, loaded: Loaded, at_most: float) -> Run:
-        with self.running(loaded.case.codec, loaded.topic) as prefix:
+        with self.running(loaded.topic, codec=loaded.case.codec) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
-            pid = self._mirror.process.pid
             watch = Watch(self._place.target, topic, loaded.records, pid, self._place.brokers, at_most)
             progress = watch.until_done(lambda: alive(self._mirror.process))
             peak = peak_mib([pid])
@@ -162,8 +159,8 @@ class Mirror:
         return Run(self.name, progress, peak)
 
     @contextmanager
-    def running(self, codec: str, *topics: str) -> Iterator[str]:
-        """What the connector's target topics begin with, while it runs."""
+    def running(self, *topics: str, codec: str = "none") -> Iterator[tuple[int, str]]:
+        """The process, and what its target topics begin with while this connector runs."""
         alias = f"m{time.monotonic_ns() % 10**9:09d}"
         source, target = self._place.source.bootstrap[0], self._place.target.bootstrap[0]
         more = TUNED | {"producer.override.compression.type": codec} if self._tuned else {}
@@ -174,7 +171,7 @@ class Mirror:
         try:
             self._mirror.put(alias, config)
             try:
-                yield alias
+                yield self._mirror.process.pid, alias
             finally:
                 self._mirror.delete(alias)
         finally:

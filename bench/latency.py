@@ -40,7 +40,12 @@ class Latency:
 
 
 def added(
-    place: Place, source_topic: str, target_topic: str, seconds: float, cpu: Callable[[], float], busy: Callable[[], bool]
+    place: Place,
+    source_topic: str,
+    target_topic: str,
+    seconds: float,
+    cpu: Callable[[], float],
+    busy: Callable[[], bool],
 ) -> Latency:
     """Measure while the copy of `source_topic` runs; `busy` says whether the conditions of the measurement hold."""
     count = int((WARM_UP_S + seconds) * A_SECOND)
@@ -48,7 +53,10 @@ def added(
     ending = threading.Event()
     readers = [
         threading.Thread(target=_read, args=(settings, topic, seen, ending))
-        for settings, topic, seen in ((place.source, source_topic, arrivals[0]), (place.target, target_topic, arrivals[1]))
+        for settings, topic, seen in (
+            (place.source, source_topic, arrivals[0]),
+            (place.target, target_topic, arrivals[1]),
+        )
     ]
     for reader in readers:
         reader.start()

@@ -1,52 +1,155 @@
 """How fast records are copied, at what price, and how late: Watershed, MirrorMaker 2 (default and tuned), the limit.
 
 One run, the same loaded topics, one contender after the other with nothing else running. Environment:
-BENCH_CASES (some of the names in `bench.workload.CASES`, comma-separated, `none`, or `quick`), BENCH_SECONDS (how long
-a fast copy takes about, default 2), BENCH_ROUNDS (default 3; medians count), BENCH_CONTENDERS.
+
+    BENCH_CASES       names of bench.workload.CASES with commas, `all` (default), `quick`, or `none`
+    BENCH_SECONDS     what a fast copy of a case takes about (default 1.5)
+    BENCH_ROUNDS      copies of each case by Watershed and at the limit, in turns; medians count (default 3)
+    BENCH_LATENCY     seconds that each latency is measured (default 8; 0: not at all)
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+from bench import latency, plot
 from bench.contenders import Limit, Mirror, Place, Run, Watershed
-from bench.workload import CASES, Case, delete, load
+from bench.goals import latency_goals, throughput_goals
+from bench.results import RESULTS, publish
+from bench.usage import cpu_seconds, family
+from bench.workload import CASES, PARTITIONS, Case, Loaded, delete, load
+from clusters.admin import Admin
+from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from lab import clusters, mirrormaker
+from lab.errors import LabError
+
+QUICK = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
+MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
+BULK = Case(100, "none", 1_000)
+BULK_BYTES = 2.4e9
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _place(Path(scratch)) as place:
-        mirrors = [mirrormaker.start(place.directory / kind, place.target.bootstrap[0]) for kind in ("mm2", "mm2-tuned")]
-        try:
-            contenders = [
-                Limit(place),
-                Watershed(place),
-                Mirror(place, "mm2 default", mirrors[0], tuned=False),
-                Mirror(place, "mm2 tuned", mirrors[1], tuned=True),
-            ]
-            names=os.environ.get("BENCH_CASES","100b-none-1000").split(",")
-            for case in [c for c in CASES if c.name in names]:
-                t=time.time()
-                loaded = load(case, place.source, f"{case.name}", float(os.environ.get("BENCH_SECONDS","2")))
-                print(case.name, loaded.records, loaded.bytes/1e6, "loaded", time.time()-t)
-                for c in contenders:
-                    for _ in range(2):
-                        run=c.copy(loaded, 6.0)
-                        p=run.progress
-                        print(f"{c.name:12} start {p.start_s:.2f} {p.seconds:.2f}s {p.records/p.seconds/1e3:.0f}k rec/s {p.records/loaded.records*loaded.bytes/p.seconds/1e6:.0f} MB/s cpu/M {p.cpu_s/p.records*1e6:.2f} brokers {p.brokers_cpu_s/p.records*1e6:.2f} cpu {p.cpu_s/p.seconds:.2f} rss {run.peak_mib:.0f} whole {p.whole}", flush=True)
-                delete(place.source, loaded.topic)
-        finally:
-            for each in mirrors:
-                each.stop()
-    return 0
+    chosen = _cases(os.environ.get("BENCH_CASES", "all"))
+    seconds = float(os.environ.get("BENCH_SECONDS", "1.5"))
+    rounds = int(os.environ.get("BENCH_ROUNDS", "3"))
+    lasting = float(os.environ.get("BENCH_LATENCY", "8"))
+    code = 0
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
+        place = stack.enter_context(_place(scratch))
+        mirrors = [stack.enter_context(_mirror(place, name)) for name in ("mm2 default", "mm2 tuned")]
+        _warm_up(place, mirrors)
+        if chosen:
+            rows = [row for case in chosen for row in _measured(place, mirrors, case, seconds, rounds)]
+            code |= publish("replicate", rows, throughput_goals(rows))
+            plot.throughput(rows, RESULTS)
+        if lasting:
+            rows = _latencies(place, mirrors, lasting)
+            code |= publish("replicate-latency", rows, latency_goals(rows))
+            plot.latencies(rows, RESULTS)
+    return code
+
+
+def _measured(place: Place, mirrors: list[Mirror], case: Case, seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+    """The rows of one case."""
+    full = case.records >= 100
+    loaded = load(case, place.source, case.name, seconds)
+    ours, limit = Watershed(place), Limit(place)
+    runs: list[Run] = []
+    for _ in range(rounds if full else 1):
+        runs += [limit.copy(loaded, MIRROR_S), ours.copy(loaded, MIRROR_S)]
+    if full and case.codec == "none":
+        runs.append(Watershed(place, processes=2).copy(loaded, MIRROR_S))
+    runs += [mirror.copy(loaded, MIRROR_S) for mirror in mirrors]
+    delete(place.source, loaded.topic)
+    for contender in dict.fromkeys(run.contender for run in runs):
+        row = _row(loaded, [run for run in runs if run.contender == contender])
+        _say(
+            f"{case.name:17} {contender:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M"
+        )
+        yield row
+
+
+def _row(loaded: Loaded, runs: list[Run]) -> dict[str, Any]:
+    def median(value: Callable[[Run], float]) -> float:
+        return statistics.median(map(value, runs))
+
+    a_record = loaded.bytes / loaded.records
+    rate = median(lambda run: run.progress.records / run.progress.seconds)
+    return {
+        "case": loaded.case.name,
+        "size": loaded.case.size,
+        "codec": loaded.case.codec,
+        "batch": loaded.case.records,
+        "batch_bytes": len(loaded.template),
+        "contender": runs[0].contender,
+        "krecords_s": round(rate / 1e3, 1),
+        "mb_s": round(rate * a_record / 1e6, 1),
+        "cpu_s_per_m": round(median(lambda run: run.progress.cpu_s / run.progress.records) * 1e6, 3),
+        "brokers_cpu_s_per_m": round(median(lambda run: run.progress.brokers_cpu_s / run.progress.records) * 1e6, 3),
+        "peak_mib": round(max(run.peak_mib for run in runs)),
+        "start_s": round(median(lambda run: run.progress.start_s), 2),
+        "copied": "all" if all(run.progress.whole for run in runs) else f"{MIRROR_S:g} s of it",
+        "rounds": len(runs),
+    }
+
+
+def _latencies(place: Place, mirrors: list[Mirror], seconds: float) -> list[dict[str, Any]]:
+    rows = []
+    with Admin(place.source) as admin:
+        admin.create_topic("paced", PARTITIONS)
+    for load_name in ("idle", "beside a saturating copy"):
+        bulk = load(BULK, place.source, "bulk", 60.0, BULK_BYTES) if load_name != "idle" else None
+        for contender in (Watershed(place), *mirrors):
+            found = _latency(place, contender, bulk, seconds)
+            row = {
+                "load": load_name,
+                "contender": contender.name,
+                "p50_ms": round(found.p50, 2),
+                "p99_ms": round(found.p99, 2),
+                "p999_ms": round(found.p999, 2),
+                "records": found.records,
+                "lost": found.lost,
+                "cpu_s_per_m": round(found.cpu_s_per_million, 1),
+            }
+            _say(
+                f"added latency, {load_name}: {contender.name} p50 {found.p50:.1f} ms, p99 {found.p99:.1f}, p99.9 {found.p999:.1f}"
+            )
+            rows.append(row)
+    return rows
+
+
+def _latency(place: Place, contender: Watershed | Mirror, bulk: Loaded | None, seconds: float) -> latency.Latency:
+    topics = ["paced"] if bulk is None else ["paced", bulk.topic]
+    with Admin(place.target) as admin, contender.running(*topics) as (pid, prefix):
+        latency.wait_for_topic(place.target, f"{prefix}.paced")
+
+        def busy() -> bool:
+            if bulk is None:
+                return True
+            parts = [TopicPartition(f"{prefix}.{bulk.topic}", number) for number in range(PARTITIONS)]
+            return sum(span.end for span in admin.offsets(parts).values()) < bulk.records
+
+        found = latency.added(place, "paced", f"{prefix}.paced", seconds, lambda: cpu_seconds(family(pid)), busy)
+    delete(place.target, *(f"{prefix}.{topic}" for topic in topics))
+    return found
+
+
+def _warm_up(place: Place, mirrors: list[Mirror]) -> None:
+    """Brokers and MirrorMaker's JVMs have compiled their hot code before anything counts."""
+    loaded = load(BULK, place.source, "warm-up", 2.0)
+    for contender in (Limit(place), Watershed(place), *mirrors):
+        contender.copy(loaded, 2 * MIRROR_S)
+    delete(place.source, loaded.topic)
 
 
 @contextmanager
@@ -62,5 +165,31 @@ def _place(directory: Path) -> Iterator[Place]:
         clusters.down(directory / "lab")
 
 
+@contextmanager
+def _mirror(place: Place, name: str) -> Iterator[Mirror]:
+    process = mirrormaker.start(place.directory / name.replace(" ", "-"), place.target.bootstrap[0])
+    try:
+        yield Mirror(place, name, process, tuned=name == "mm2 tuned")
+    finally:
+        process.stop()
+
+
+def _cases(names: str) -> list[Case]:
+    chosen = {"all": [case.name for case in CASES], "quick": QUICK, "none": ()}.get(names, names.split(","))
+    unknown = set(chosen) - {case.name for case in CASES}
+    if unknown:
+        raise SystemExit(
+            f"BENCH_CASES: there is no {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in CASES)}"
+        )
+    return [case for case in CASES if case.name in chosen]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"bench: {error}")

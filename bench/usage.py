@@ -20,6 +20,13 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def runs(pid: int) -> bool:
+    """Whether the process is there and not only waits to be reaped."""
+    with suppress(OSError):
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """User and system time of these processes, their ended and awaited children included."""
     ticks = 0

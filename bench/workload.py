@@ -86,10 +86,10 @@ def values(case: Case, count: int) -> Iterator[bytes]:
         yield text[: case.size].encode()
 
 
-def load(case: Case, source: ConnectionSettings, topic: str, seconds: float) -> Loaded:
-    """Create `topic` and fill it with what a fast copy needs about `seconds` for."""
+def load(case: Case, source: ConnectionSettings, topic: str, seconds: float, most_bytes: float = _MOST_BYTES) -> Loaded:
+    """Create `topic` and fill it with what a fast copy needs about `seconds` for, but with `most_bytes` at most."""
     template = _template(case, source, f"{topic}.template")
-    wanted = min(_BATCHES_A_SECOND * seconds, min(_BYTES_A_SECOND * seconds, _MOST_BYTES) / len(template))
+    wanted = min(_BATCHES_A_SECOND * seconds, min(_BYTES_A_SECOND * seconds, most_bytes) / len(template))
     loaded = Loaded(case, topic, template, max(int(wanted / PARTITIONS), 3))
     with Admin(source) as admin:
         topic_id = admin.create_topic(topic, PARTITIONS).topic_id

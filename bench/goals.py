@@ -1,0 +1,58 @@
+"""What was promised of copying (issue 5), as numbers of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench.results import Goal
+
+Row = dict[str, Any]
+
+_OURS, _TUNED, _LIMIT = "watershed", "mm2 tuned", "limit"
+_FASTER = {100: 10.0, 1_000: 3.0}  # records/s over tuned MirrorMaker 2, uncompressed, by record size
+_CHEAPER = {100: 20.0, 1_000: 6.0}  # CPU per record under tuned MirrorMaker 2
+_FASTER_COMPRESSED = 5.0
+_LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
+MOST_MIB = 256.0
+LOADED_P99_MS = 20.0  # design 02, Behaviour
+
+
+def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
+    """Goals of the cases that were run."""
+    goals: list[Goal] = []
+    by_case: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_case.setdefault(row["case"], {})[row["contender"]] = row
+    for name, found in by_case.items():
+        ours, tuned, limit = found[_OURS], found[_TUNED], found[_LIMIT]
+        faster = round(ours["krecords_s"] / tuned["krecords_s"], 2)
+        cheaper = round(tuned["cpu_s_per_m"] / max(ours["cpu_s_per_m"], 0.001), 2)
+        of_limit = round(ours["krecords_s"] / limit["krecords_s"], 3)
+        if ours["batch"] >= 1_000 and ours["codec"] == "none" and ours["size"] in _FASTER:
+            goals.append(Goal(f"{name}: records/s over tuned MM2", faster, _FASTER[ours["size"]], "higher"))
+            goals.append(Goal(f"{name}: CPU per record under tuned MM2", cheaper, _CHEAPER[ours["size"]], "higher"))
+        elif ours["batch"] >= 100 and ours["codec"] != "none":
+            goals.append(Goal(f"{name}: records/s over tuned MM2", faster, _FASTER_COMPRESSED, "higher"))
+        if ours["batch_bytes"] >= _LARGE:
+            goals.append(Goal(f"{name}: share of the limit", of_limit, 0.9, "higher"))
+        elif _SMALL[0] <= ours["batch_bytes"] < _SMALL[1]:
+            goals.append(Goal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
+    peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
+    goals.append(Goal("MiB of memory a process, at most", peak, MOST_MIB, "lower"))
+    return goals
+
+
+def latency_goals(rows: Sequence[Row]) -> list[Goal]:
+    """Against the better of the two MirrorMakers in each figure."""
+    goals: list[Goal] = []
+    for load in dict.fromkeys(row["load"] for row in rows):
+        ours = next(row for row in rows if row["load"] == load and row["contender"] == _OURS)
+        theirs = [row for row in rows if row["load"] == load and row["contender"] != _OURS]
+        for figure, factor in (("p50_ms", 1.0), ("p99_ms", 1.0), ("p999_ms", 0.5)):
+            best = min(row[figure] for row in theirs)
+            goals.append(Goal(f"added latency {figure}, {load}", ours[figure], round(best * factor, 2), "lower"))
+        if load != "idle":
+            goals.append(Goal(f"added latency p99_ms, {load}", ours["p99_ms"], LOADED_P99_MS, "lower"))
+        goals.append(Goal(f"records lost, {load}", ours["lost"], 0, "lower"))
+    return goals

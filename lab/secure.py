@@ -16,6 +16,7 @@ from lab import clusters
 from lab.broker import HOST, free_ports
 from lab.certificates import Authority, written
 from lab.clusters import Cluster
+from lab.errors import LabError
 from lab.identity import AUDIENCE, ISSUER, Identity
 
 USER, PASSWORD = "ann", "a-p455w0rd: with 'quotes', ünicode"
@@ -75,6 +76,8 @@ def secured(directory: Path, alias: str = "secured") -> Iterator[Secured]:
                 lab = clusters.up(directory / "lab", [alias], settings=_properties(ports, home, identity))
             yield Secured(lab.cluster(alias), ports, home, authority, identity)
         finally:
+            with contextlib.suppress(LabError):  # there is none when it could not be started
+                clusters.kill(directory / "lab", alias)  # its data goes away, so it need not end in good order
             clusters.down(directory / "lab")
 
 

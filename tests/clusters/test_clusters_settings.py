@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clusters import errors
 from clusters.settings import ConnectionSettings, connection_settings
-from topology.plan import PlanCluster, SecretRef, Security
+from topology.plan import Kerberos, OAuth, PlanCluster, SecretRef, Security
 
 SECRET = "s3cr3t-w0rd"
 JSON = f'{{"username": "ann", "password": "{SECRET}"}}'
@@ -74,6 +75,41 @@ def test_certificates(tmp_path: Path) -> None:
     assert found.ca_file == str(pem)
     with pytest.raises(errors.SecretMissing, match=r"security\.ca: secret \{env: CA\} names no readable file"):
         connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(tmp_path / "no")})
+
+
+def test_references_are_read_again(tmp_path: Path) -> None:
+    """`renewed` and a new librdkafka client have the secret as it is now; what a caller replaced stays."""
+    path = tmp_path / "secret"
+    path.write_text(f"ann:{SECRET}\n")
+    settings = replace(connection_settings(cluster(SecretRef("file", str(path))), {}), cluster_id=None)
+    path.write_text("bea:next\n")
+    assert (settings.username, settings.renewed().username, settings.renewed().password) == ("ann", "bea", "next")
+    assert settings.renewed().cluster_id is None
+    assert settings.librdkafka()["sasl.password"] == "next"
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    path.unlink()
+    with pytest.raises(errors.SecretMissing, match="cannot be read"):
+        settings.renewed()
+
+
+def test_everything_of_security(tmp_path: Path) -> None:
+    for name in ("ca.pem", "client.pem", "key.pem"):
+        (tmp_path / name).write_text("-----BEGIN")
+    ca, certificate, key = (SecretRef("file", str(tmp_path / f"{name}.pem")) for name in ("ca", "client", "key"))
+    security = Security(
+        "SASL_SSL", "OAUTHBEARER", SecretRef("env", "ID"), ca, certificate, key, SecretRef("env", "PASSPHRASE"),
+        oauth=OAuth("https://i/t", "kafka", (("a", "b"),), ca), kerberos=Kerberos("broker", "w@X", key),
+    )  # fmt: skip
+    found = connection_settings(
+        PlanCluster("cloud", ("k:1",), None, security), {"ID": f"id:{SECRET}", "PASSPHRASE": f"{SECRET}2"}
+    )
+    assert (found.username, found.password, found.key_password) == ("id", SECRET, f"{SECRET}2")
+    assert found.oauth is not None
+    assert (found.oauth.token_endpoint, found.oauth.extensions) == ("https://i/t", (("a", "b"),))
+    assert (found.oauth.ca_file, found.oauth.scope) == (ca.name, "kafka")
+    assert found.kerberos is not None
+    assert (found.kerberos.service, found.kerberos.principal, found.kerberos.keytab) == ("broker", "w@X", key.name)
+    assert SECRET not in repr(found)
 
 
 def test_plain_settings() -> None:

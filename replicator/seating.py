@@ -68,6 +68,8 @@ def same_copy(before: PlanFlow, after: PlanFlow) -> bool:
         sync_configs_exclude=before.sync_configs_exclude,
         configs_set=before.configs_set,
         verify_every_ms=before.verify_every_ms,
+        merge=before.merge,
+        delivery_reason=before.delivery_reason,
         grow=before.grow,
     )
 

@@ -37,7 +37,6 @@ class Row:
 
 
 ROWS = (
-    Row("delivery.semantics", lambda value: value == "transactions", "records are copied by sequence numbers"),
     Row("delivery.rejected", lambda value: value == "quarantine", "a rejected record stops its partition"),
     Row("delivery.on_gap", lambda value: value == "continue", "a gap stops its partition"),
     Row("provenance.header", lambda value: value is not None, "no header is written"),
@@ -49,7 +48,6 @@ ROWS = (
     Row("sync.schemas.mode", lambda value: value in ASKED, "schemas stay with you"),
     Row("slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
     Row("offsets", lambda value: value == "aligned", "`apply` refuses it; offsets are `mapped`"),
-    Row("merge.allowed", lambda value: value is True, "`apply` refuses merges"),
 )
 PATHS = frozenset(row.path for row in ROWS)
 

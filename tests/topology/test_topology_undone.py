@@ -28,7 +28,6 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
 @pytest.mark.parametrize(
     ("more", "path"),
     [
-        (", delivery: {semantics: transactions}", "delivery.semantics"),
         (", delivery: {rejected: quarantine}", "delivery.rejected"),
         (", delivery: {on_gap: continue}", "delivery.on_gap"),
         (", provenance: {header: hops}", "provenance.header"),
@@ -38,7 +37,6 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
         (", sync: {acls: {mode: once}}", "sync.acls.mode"),
         (", slo: {on_breach: pause}", "slo.on_breach"),
         (", offsets: aligned", "offsets"),
-        (", merge: {allowed: true}", "merge.allowed"),
     ],
 )
 def test_each_is_told(more: str, path: str) -> None:
@@ -46,7 +44,11 @@ def test_each_is_told(more: str, path: str) -> None:
 
 
 def test_what_means_the_same_as_saying_nothing_is_not_told() -> None:
-    assert told(", sync: {groups: {mode: never}}, offsets: mapped, merge: {allowed: false}") == []
+    assert told(", sync: {groups: {mode: never}}, offsets: mapped") == []
+
+
+def test_merges_and_transactions_are_done() -> None:
+    assert told(", delivery: {semantics: transactions}, merge: {allowed: true}") == []
 
 
 def test_topics_that_a_copy_stops_at_are_told_where_a_scan_shows_them() -> None:

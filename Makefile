@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-cli bench-lint soak docs requirements clean
+.PHONY: help env jars test check format bench bench-cli bench-lint bench-replicate soak docs requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -44,13 +44,16 @@ format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cli bench-lint ## all measurements
+bench: bench-cli bench-lint bench-replicate ## all measurements
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
 
 bench-lint: env ## how lint grows: 10, 100, 1,000 clusters, 10,000 flows, 100,000 topics
 	$(BIN)/python -m bench.lint
+
+bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 12 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
+	$(BIN)/python -m bench.replicate
 
 SOAK_MINUTES ?= 30
 soak: env jars ## random faults for SOAK_MINUTES (default 30)

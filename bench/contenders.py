@@ -137,6 +137,10 @@ class Watershed:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield process.pid, name
+        except BaseException:
+            last = (self._place.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
+            print("the worker's last words:", *last, sep="\n  ", file=sys.stderr)
+            raise
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)

@@ -23,7 +23,7 @@ from clusters.settings import ConnectionSettings
 A_SECOND = 1_000
 SIZE = 100
 WARM_UP_S = 3.0
-_NUMBER = struct.Struct(">q")
+_NUMBER = struct.Struct(">qq")  # which measurement, and which record of it
 _NEVER = 0
 
 
@@ -51,12 +51,11 @@ def added(
     count = int((WARM_UP_S + seconds) * A_SECOND)
     arrivals = [[_NEVER] * count for _ in range(2)]
     ending = threading.Event()
+    run = time.monotonic_ns()
+    sides = ((place.source, source_topic), (place.target, target_topic))
     readers = [
-        threading.Thread(target=_read, args=(settings, topic, seen, ending))
-        for settings, topic, seen in (
-            (place.source, source_topic, arrivals[0]),
-            (place.target, target_topic, arrivals[1]),
-        )
+        threading.Thread(target=_read, args=(settings, topic, run, seen, ending))
+        for (settings, topic), seen in zip(sides, arrivals, strict=True)
     ]
     for reader in readers:
         reader.start()
@@ -74,7 +73,9 @@ def added(
         if number % A_SECOND == 0 and not busy():
             usable = number
             break
-        producer.produce(source_topic, _NUMBER.pack(number) + b"." * (SIZE - 8), partition=number % PARTITIONS)
+        producer.produce(
+            source_topic, _NUMBER.pack(run, number) + b"." * (SIZE - _NUMBER.size), partition=number % PARTITIONS
+        )
         producer.poll(0)
     spent = cpu() - spent
     producer.flush(10)
@@ -108,7 +109,7 @@ def wait_for_topic(settings: ConnectionSettings, topic: str, patience_s: float =
             time.sleep(0.1)
 
 
-def _read(settings: ConnectionSettings, topic: str, seen: list[int], ending: threading.Event) -> None:
+def _read(settings: ConnectionSettings, topic: str, run: int, seen: list[int], ending: threading.Event) -> None:
     consumer = Consumer(
         settings.librdkafka({"group.id": "bench", "enable.auto.commit": False, "auto.offset.reset": "error"})
     )
@@ -120,8 +121,9 @@ def _read(settings: ConnectionSettings, topic: str, seen: list[int], ending: thr
         if message.error() is not None:
             raise RuntimeError(f"{topic}: {message.error()}")
         now = time.monotonic_ns()
-        (number,) = _NUMBER.unpack_from(message.value() or b"", 0)
-        seen[number] = now
+        of, number = _NUMBER.unpack_from(message.value() or b"", 0)
+        if of == run:
+            seen[number] = now
     consumer.close()
 
 

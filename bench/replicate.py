@@ -121,9 +121,8 @@ def _latencies(place: Place, mirrors: list[Mirror], seconds: float) -> list[dict
                 "lost": found.lost,
                 "cpu_s_per_m": round(found.cpu_s_per_million, 1),
             }
-            _say(
-                f"added latency, {load_name}: {contender.name} p50 {found.p50:.1f} ms, p99 {found.p99:.1f}, p99.9 {found.p999:.1f}"
-            )
+            figures = f"p50 {found.p50:.1f} ms, p99 {found.p99:.1f}, p99.9 {found.p999:.1f}"
+            _say(f"added latency, {load_name}: {contender.name} {figures}")
             rows.append(row)
     return rows
 

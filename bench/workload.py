@@ -81,7 +81,8 @@ def values(case: Case, count: int) -> Iterator[bytes]:
         while len(text) < case.size:
             text += (
                 f'{{"order":{number},"customer":"c-{chance.randrange(10**6):06d}","state":"{chance.choice(states)}",'
-                f'"amount":{chance.randrange(10**5) / 100},"currency":"EUR","at":{1790000000000 + chance.randrange(10**9)}}}'
+                f'"amount":{chance.randrange(10**5) / 100},"currency":"EUR",'
+                f'"at":{1790000000000 + chance.randrange(10**9)}}}'
             )
         yield text[: case.size].encode()
 

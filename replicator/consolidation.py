@@ -1,7 +1,7 @@
 """Keeping the ledger small: a partition that was taken over many times gets its map written anew, in one piece.
 
 Every look at the logs is a generation of its own (decision 0003) and leaves a block behind. When there are many more
-blocks than the map needs, the next generation begins with the whole map and the older blocks get tombstones. The new
+blocks than the map needs, the whole map becomes a generation of its own and the older blocks get tombstones. The new
 blocks are acknowledged before the first tombstone is written, and they say what the old ones said, so a crash at any
 moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
 """
@@ -20,8 +20,8 @@ SPARE_BLOCKS = 16  # how many blocks more than the map needs are left alone
 
 
 def consolidate(template: Block, ledger: Ledger, writer: ControlWriter) -> Block:
-    """Write the map anew under the generation of `template` when there are too many blocks. Returns the template for
-    what that generation announces next. Raises ClusterError; then the old blocks are still all there."""
+    """Write the map anew under the generation of `template` when there are too many blocks. Returns the template of
+    the generation that goes on then. Raises ClusterError; the ledger reads the same then."""
     remembered, _ = ledger.remembered(template.key)
     old = ledger.records.get(template.key, ())
     if remembered is None or len(old) <= _needed(remembered) + SPARE_BLOCKS:
@@ -29,7 +29,7 @@ def consolidate(template: Block, ledger: Ledger, writer: ControlWriter) -> Block
     blocks = whole(template, remembered)
     _write(writer, [(block.record_key, block) for block in blocks])
     _write(writer, [(key, None) for key in old])
-    return replace(template, number=blocks[-1].number + 1)
+    return replace(template, generation=template.generation._replace(number=template.generation.number + 1))
 
 
 def whole(template: Block, remembered: Remembered) -> list[Block]:

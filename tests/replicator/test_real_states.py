@@ -1,0 +1,171 @@
+"""F11 to F16 on real brokers: each stops its partition loudly with exact ranges, the others go on, and the remedy that
+is reported heals it when it is followed (research page on reliability; AC-72, AC-80, AC-81, AC-82, AC-82b)."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.control import JOURNAL, read_log
+from clusters.names import TopicPartition
+from replicator.ledger import read_ledger
+from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
+from tests.replicator.states_scene import (
+    QUICK,
+    commands,
+    create,
+    delete_records,
+    delete_topics,
+    in_state,
+    produce,
+    report,
+    typed,
+    until,
+    written,
+)
+
+pytestmark = pytest.mark.kafka
+
+
+def numbers(settings, topic: str) -> list[int]:
+    """The keys, in order."""
+    return [int(record[0]) for _, record in read_all(settings, topic, 1)[0]]
+
+
+def copied(settings, plan, topic: str, expected: list[int]) -> None:
+    until(lambda: len(numbers(settings["cloud"], topic)) >= len(expected), f"{topic} is copied")
+    assert numbers(settings["cloud"], topic) == expected
+
+
+def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, topic_name, tmp_path, capsys):
+    settings = settings_of(kafka_pair)
+    onprem, cloud = settings["onprem"], settings["cloud"]
+    faults = ["expired", "lower", "higher", "gone", "lost", "renewed", "foreign", "fine"]
+    topic = {fault: f"{topic_name}-{fault}" for fault in faults}
+    path = tmp_path / "states.yaml"
+    plan = written(path, settings, topic_name, list(topic.values()))
+    flow_id = plan.flows[0].id
+    create(onprem, *topic.values())
+    for each in topic.values():
+        produce(onprem, each, 0, 200)
+    applied(settings, plan)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        for each in topic.values():
+            wait_copied(settings, plan, each, 1)
+
+        # Behind the copier's back, while it is paused.
+        assert typed(f"topology flow pause {flow_id} FILE", path) == 0
+        in_state(settings, plan, topic["fine"], "paused")
+        for each in topic.values():
+            produce(onprem, each, 200, 100)
+        delete_records(onprem, topic["expired"], 250)
+        delete_topics(onprem, topic["lower"], topic["higher"], topic["gone"])
+        delete_topics(cloud, topic["lost"], topic["renewed"])
+        create(onprem, topic["lower"], topic["higher"])
+        create(cloud, topic["renewed"])
+        produce(onprem, topic["lower"], 1_000, 50)
+        produce(onprem, topic["higher"], 1_000, 400)
+        produce(cloud, topic["foreign"], 9_000, 5)
+        assert typed(f"topology flow resume {flow_id} FILE", path) == 0
+
+        found = {
+            fault: in_state(settings, plan, topic[fault], state)
+            for fault, state in {
+                "expired": "source_expired",
+                "lower": "source_recreated",
+                "higher": "source_recreated",
+                "gone": "source_gone",
+                "lost": "target_gone",
+                "renewed": "target_gone",
+                "fine": "running",
+            }.items()
+        }
+        # A stranger's records make our sequence numbers wrong: seen by the broker's state, or by the last batch.
+        until(
+            lambda: report(settings, plan, topic["foreign"]).state in ("duplicated", "target_foreign_write"), "foreign"
+        )
+        found["foreign"] = report(settings, plan, topic["foreign"])
+
+        # Others of the same flow go on.
+        copied(settings, plan, topic["fine"], list(range(300)))
+        # Coordinates.
+        assert found["expired"].seen["source"] == [200, 250]
+        assert "200 to 249" in found["expired"].error
+        assert found["lower"].seen["source"] == [0, 50]
+        assert found["higher"].seen["source"] == [0, 400]
+        for fault, side in (("lower", onprem), ("higher", onprem), ("renewed", cloud)):
+            with Admin(side) as admin:
+                assert found[fault].seen["found_id"] == str(admin.topic(topic[fault]).topic_id)
+            assert found[fault].seen["expected_id"] in found[fault].error
+        # Nothing was resurrected, nothing was appended.
+        with Admin(onprem) as admin:
+            assert topic["gone"] not in admin.topics()
+        with Admin(cloud) as admin:
+            assert topic["lost"] not in admin.topics()
+        for fault in ("expired", "lower", "higher", "gone"):
+            assert numbers(cloud, topic[fault]) == list(range(200)), fault
+        assert numbers(cloud, topic["renewed"]) == []
+        assert numbers(cloud, topic["foreign"]) == [*range(200), *range(9_000, 9_005)]
+
+        # F11: follow the remedy.
+        (accept,) = commands(found["expired"].remedy)
+        assert typed(accept, path) == 2  # no terminal and no --yes
+        assert "lost for good: source offsets 200 to 249" in capsys.readouterr().out
+        assert typed(accept, path, "--yes") == 0
+        copied(settings, plan, topic["expired"], [*range(200), *range(250, 300)])
+        offsets = read_ledger(cloud, flow_id).map(flow_id, topic["expired"], 0)
+        assert [offsets.to_target(at, 250) for at in (0, 199, 200, 225, 249, 250, 299)] == [
+            0, 199, 200, 200, 200, 200, 249,
+        ]  # fmt: skip
+        assert offsets.to_source(200) == 250
+        assert "were given up" in in_state(settings, plan, topic["expired"], "running").note
+        (line,) = [
+            each.value
+            for each in read_log(cloud, JOURNAL)
+            if each.value.get("record") == "order" and each.value["topic"] == topic["expired"]
+        ]
+        assert (line["kind"], line["lost"], line["state"]) == ("accept-gap", [200, 250], "source_expired")
+
+        # F13, F16, foreign writes: empty the target as the command says, then copy again.
+        for fault in ("lower", "higher", "lost", "renewed", "foreign"):
+            (reseed,) = commands(found[fault].remedy)[-1:]
+            if fault == "renewed":
+                continue  # empty already
+            assert typed(reseed, path, "--yes") == 1, fault
+            told = capsys.readouterr().err
+            if fault == "lost":
+                assert f"--create --topic {topic[fault]} --partitions 1" in told
+                create(cloud, topic[fault])
+            elif fault == "lower":
+                assert "kafka-delete-records" in told
+                delete_records(cloud, topic[fault], -1)
+            else:
+                assert "still holds records" in told
+                delete_topics(cloud, topic[fault])
+                create(cloud, topic[fault])
+        for fault in ("lower", "higher", "lost", "renewed", "foreign"):
+            (reseed,) = commands(found[fault].remedy)[-1:]
+            assert typed(reseed, path, "--yes", "--wait", "0") == 3, fault
+        expected = {
+            "lower": list(range(1_000, 1_050)),
+            "higher": list(range(1_000, 1_400)),
+            "lost": list(range(300)),
+            "renewed": list(range(300)),
+            "foreign": list(range(300)),
+        }
+        for fault, records in expected.items():
+            copied(settings, plan, topic[fault], records)
+            in_state(settings, plan, topic[fault], "running")
+        with Admin(cloud) as admin:
+            span = admin.offsets([TopicPartition(topic["lower"], 0)])[TopicPartition(topic["lower"], 0)]
+        offsets = read_ledger(cloud, flow_id).map(flow_id, topic["lower"], 0)
+        assert (span.start, span.end) == (200, 250)
+        assert [offsets.to_target(at, span.end) for at in (0, 49)] == [200, 249]
+        # And they go on from there.
+        for each in topic.values():
+            if each != topic["gone"]:
+                produce(onprem, each, 5_000, 10)
+        for fault, records in expected.items():
+            copied(settings, plan, topic[fault], [*records, *range(5_000, 5_010)])
+        assert in_state(settings, plan, topic["gone"], "source_gone").remedy

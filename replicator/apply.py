@@ -16,6 +16,7 @@ from clusters.producers import ProducerRecord, read_producers, register
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from replicator.ledger import read_ledger
+from replicator.neighbours import with_neighbours
 from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_unsupported
 from replicator.targets import Mapped, copied_topics, mapped_topics
 from topology.plan import Plan, PlanFlow
@@ -48,8 +49,9 @@ def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = 
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
-    there = {alias: read_flows(settings[alias]) for alias in targets}
-    flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in plan.flows]
+    there = {alias: read_flows(each) for alias, each in settings.items()}
+    wanted = with_neighbours(plan.topology, list(plan.flows), ids, there)
+    flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
     changes: list[Change] = []
 
     def changed(change: Change) -> None:

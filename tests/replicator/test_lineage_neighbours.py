@@ -1,0 +1,64 @@
+"""Flows of other topology files on the same clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clusters.flows import FlowRecord
+from replicator.neighbours import with_neighbours
+from replicator.refusals import CannotApply
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+IDS = {"onprem": "A", "cloud": "B", "branch": "C"}
+
+
+def flow(source: str, target: str, topic: str = "orders", **more) -> PlanFlow:
+    return PlanFlow(f"{source}-to-{target}", source, target, TopicSelection((Selector("literal", topic),)), **more)
+
+
+def applied(source_id: str, each: PlanFlow, state="running") -> FlowRecord:
+    return FlowRecord(each, "", "other", state=state, source_cluster_id=source_id)
+
+
+def test_without_others_nothing_changes() -> None:
+    mine = [flow("onprem", "cloud")]
+    own = FlowRecord(flow("cloud", "onprem"), "", "mine", source_cluster_id="B")
+    assert with_neighbours("mine", mine, IDS, {"onprem": {"cloud-to-onprem": own}, "cloud": {}}) == mine
+
+
+def test_another_file_calls_the_clusters_by_other_names() -> None:
+    back = flow("x", "y", delivery="transactions")
+    found = with_neighbours("mine", [flow("onprem", "cloud")], IDS, {"onprem": {"x-to-y": applied("B", back)}})
+    assert found[0].delivery == "transactions"
+    assert found[0].delivery_reason.startswith("x-to-y of topology other brings orders back")
+    assert (found[0].id, found[0].source, found[0].target) == ("onprem-to-cloud", "onprem", "cloud")
+
+
+def test_what_is_paused_or_about_other_topics_changes_nothing() -> None:
+    mine = [flow("onprem", "cloud")]
+    paused = {"onprem": {"x-to-y": applied("B", flow("x", "y", delivery="transactions"), state="paused")}}
+    assert with_neighbours("mine", mine, IDS, paused) == mine
+    elsewhere = {"onprem": {"x-to-y": applied("B", flow("x", "y", "sales"))}}
+    assert with_neighbours("mine", mine, IDS, elsewhere) == mine
+
+
+def test_two_writers_of_one_topic_in_two_files() -> None:
+    mine = [flow("onprem", "cloud")]
+    alone = {"cloud": {"x-to-y": applied("C", flow("x", "y"))}}
+    with pytest.raises(CannotApply, match=r"x-to-y of topology other copies alone.*onprem-to-cloud writes orders"):
+        with_neighbours("mine", mine, IDS, alone)
+    merging = {"cloud": {"x-to-y": applied("C", flow("x", "y", delivery="transactions", merge=True))}}
+    assert with_neighbours("mine", mine, IDS, merging)[0].delivery == "transactions"
+
+
+def test_a_ring_that_two_files_make_together() -> None:
+    """A -> B was applied by another file: its records must tell their way before B -> C -> A may be added."""
+    mine = [flow("cloud", "branch"), flow("branch", "onprem")]
+    silent = {"cloud": {"x-to-y": applied("A", flow("x", "y", delivery="transactions"))}}
+    with pytest.raises(CannotApply, match="without telling the way"):
+        with_neighbours("mine", mine, IDS, silent)
+    telling = {"cloud": {"x-to-y": applied("A", replace(flow("x", "y", delivery="transactions"), paths=True))}}
+    assert all(each.paths for each in with_neighbours("mine", mine, IDS, telling))

@@ -55,6 +55,8 @@ def test_explain_names_rules_and_origins() -> None:
     done = topology("explain", "hub-to-milan.naming.policy", EXAMPLES / "hub_and_spoke.yaml")
     assert done.stdout.startswith('hub-to-milan.naming.policy = "identity"')
     assert topology("explain", "GRF999").returncode == 2
+    done = topology("explain", "east-to-all-east.delivery", EXAMPLES / "active_active_aggregate.yaml")
+    assert "delivery = transactions  (west-to-all-east writes trips.* in all-east, too)" in done.stdout
 
 
 def test_unknown_command_offers_the_nearest() -> None:

@@ -13,29 +13,47 @@ from dataclasses import replace
 
 from clusters.control import LEDGER, ControlWriter, slot_of
 from clusters.errors import ClusterError
-from replicator.ledger import BLOCK_RUNS, Block, Ledger
+from replicator.ledger import BLOCK_RUNS, CLAIM, Block, Generation, Ledger
+from replicator.partition import PartitionKey
 from replicator.resume import Remembered
 
 SPARE_BLOCKS = 16  # how many blocks more than the map needs are left alone
 
 
-def consolidate(template: Block, ledger: Ledger, writer: ControlWriter) -> Block:
-    """Write the map anew under the generation of `template` when there are too many blocks. Returns the template of
-    the generation that goes on then. Raises ClusterError; the ledger reads the same then."""
-    remembered, _ = ledger.remembered(template.key)
-    old = ledger.records.get(template.key, ())
+def consolidate(
+    key: PartitionKey, generation: Generation, target_end: int, ledger: Ledger, writer: ControlWriter
+) -> Generation:
+    """Write the map anew under `generation` when there are too many blocks; the target's log ends at `target_end`.
+    Returns the generation to go on with. Raises ClusterError; the ledger reads the same then."""
+    remembered, _ = ledger.remembered(key)
+    old = ledger.records.get(key, ())
     if remembered is None or len(old) <= _needed(remembered) + SPARE_BLOCKS:
-        return template
-    blocks = whole(template, remembered)
-    _write(writer, [(block.record_key, block) for block in blocks])
-    _write(writer, [(key, None) for key in old])
-    return replace(template, generation=template.generation._replace(number=template.generation.number + 1))
+        return generation
+    _write(writer, [(block.record_key, block) for block in whole(key, generation, target_end, remembered)])
+    _write(writer, [(name, None) for name in old])
+    return generation._replace(number=generation.number + 1)
 
 
-def whole(template: Block, remembered: Remembered) -> list[Block]:
-    """The blocks that hold everything that is remembered, also what was announced and has not happened yet: a slow
-    worker may still make it happen."""
+def whole(key: PartitionKey, generation: Generation, target_end: int, remembered: Remembered) -> list[Block]:
+    """The blocks that say everything that is remembered, also what was announced and has not happened yet: a slow
+    worker may still make it happen. Being as young as the log end, they lie over the generations that they repeat."""
     runs = remembered.map.runs
+    template = Block(
+        key=key,
+        generation=generation,
+        number=CLAIM + 1,
+        start=target_end,
+        identity=remembered.identity,
+        source_id=remembered.source_id,
+        target_id=remembered.target_id,
+        runs=(),
+        epochs=remembered.epochs,
+        since=remembered.since,
+        order=remembered.order,
+        note=remembered.note,
+        needs_epoch=remembered.needs_epoch,
+        closed=remembered.closed,
+    )
     parts = [runs[at : at + BLOCK_RUNS] for at in range(0, len(runs), BLOCK_RUNS)]
     return [replace(template, number=template.number + at, runs=part) for at, part in enumerate(parts)]
 

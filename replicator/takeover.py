@@ -85,9 +85,14 @@ def take_over(
         if not isinstance(decided, Resume):
             taken[key] = decided
             continue
+        try:
+            mine = consolidate(key, Generation(generation + 1, worker), decided.target_end, ledger, writer)
+        except ClusterError as error:
+            taken[key] = LookAgain(str(error))
+            continue
         block = Block(
             key=key,
-            generation=Generation(generation + 1, worker),
+            generation=mine,
             number=CLAIM + 1,
             start=decided.target_end,
             identity=decided.identity,
@@ -102,12 +107,9 @@ def take_over(
         )
         taken[key] = Taken(decided, at_source, at_target, block)
     beginning = [found for found in taken.values() if isinstance(found, Taken) and found.resume.claims]
-    going_on = [found for found in taken.values() if isinstance(found, Taken) and not found.resume.claims]
     try:
         if beginning:
             taken |= claimed(beginning, target, slots, writer)
-        for goes_on in going_on:
-            taken[goes_on.block.key] = replace(goes_on, block=consolidate(goes_on.block, ledger, writer))
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: LookAgain(str(error)) for key in keys}
     return waiting | taken

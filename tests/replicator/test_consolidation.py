@@ -63,14 +63,14 @@ def known(records: Records) -> Remembered:
     return remembered
 
 
-def template(ledger: Ledger, start: int) -> Block:
-    """The block of the next generation."""
-    remembered, generation = ledger.remembered(KEY)
+def consolidated(written: Written, end: int) -> Block:
+    """The first block of the generation that goes on."""
+    ledger = written.ledger()
+    remembered, newest = ledger.remembered(KEY)
     assert remembered is not None
-    return Block(
-        KEY, Generation(generation + 1, "new"), 1, start, remembered.identity, SOURCE, TARGET, (),
-        epochs=remembered.epochs, since=remembered.since, order=remembered.order,
-    )  # fmt: skip
+    mine = consolidate(KEY, Generation(newest + 1, "new"), end, ledger, written)  # type: ignore[arg-type]
+    run = Run(end, remembered.map.source_position(end))
+    return Block(KEY, mine, 1, end, remembered.identity, SOURCE, TARGET, (run,), since=remembered.since)
 
 
 def takeovers(count: int) -> list[Block]:
@@ -79,23 +79,20 @@ def takeovers(count: int) -> list[Block]:
 
 def test_a_young_ledger_is_left_alone() -> None:
     written = Written(takeovers(SPARE_BLOCKS + 1))
-    ledger = written.ledger()
-    young = template(ledger, 500)
-    assert consolidate(young, ledger, written) == young  # type: ignore[arg-type]
+    assert consolidated(written, 500).generation.number == SPARE_BLOCKS + 2
     assert written.told == 0
 
 
 @pytest.mark.parametrize("count", [SPARE_BLOCKS + 2, 100, 700])
 def test_many_takeovers_become_as_few_blocks_as_the_map_needs(count: int) -> None:
     written = Written(takeovers(count))
-    before, ledger = known(written.records), written.ledger()
-    after = consolidate(template(ledger, 10 * count), ledger, written)  # type: ignore[arg-type]
+    before = known(written.records)
+    after = consolidated(written, 10 * count)
     assert known(written.records) == before
     assert len(written.records) == -(-count // BLOCK_RUNS)
     assert after.generation.number == count + 2
-    again = written.ledger()
     told = written.told
-    consolidate(template(again, 10 * count), again, written)  # type: ignore[arg-type]
+    consolidated(written, 10 * count)
     assert written.told == told
 
 
@@ -114,9 +111,9 @@ def many(blocks: list[Block]) -> list[Block]:
 def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[Block], list[int], int]) -> None:
     blocks, sources, end = history
     written = Written(many(blocks))
-    before, ledger = known(written.records), written.ledger()
-    following = consolidate(template(ledger, end), ledger, written)  # type: ignore[arg-type]
-    assert following.generation.number == ledger.remembered(KEY)[1] + 2
+    before, (_, newest) = known(written.records), written.ledger().remembered(KEY)
+    following = consolidated(written, end)
+    assert following.generation.number == newest + 2
     for moment in written.moments:
         found = known(moment)
         assert [found.map.to_source(at) for at in range(end)] == sources[:end]
@@ -127,8 +124,7 @@ def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[Block], l
             assert found.map.to_source(at) == before.map.to_source(at)
         for at in range(last.source + 3):
             assert found.map.to_target(at, last.target + 3) == before.map.to_target(at, last.target + 3)
-        going_on = replace(following, runs=(Run(end, before.map.source_position(end)),))
-        with_next = known(moment | {going_on.record_key: going_on.to_json()})
+        with_next = known(moment | {following.record_key: following.to_json()})
         assert [with_next.map.to_source(at) for at in range(end)] == sources[:end]
 
 
@@ -139,9 +135,8 @@ def test_a_failure_in_the_middle_is_told_and_changes_nothing(
 ) -> None:
     blocks, sources, end = history
     written = Written(many(blocks), fails_at)
-    ledger = written.ledger()
     try:
-        consolidate(template(ledger, end), ledger, written)  # type: ignore[arg-type]
+        consolidated(written, end)
     except ClusterError:
         pass
     else:
@@ -163,9 +158,9 @@ def orders_between() -> Iterator[tuple[str, list[Block]]]:
 )
 def test_consolidated_over_an_order(kind: str, blocks: list[Block]) -> None:
     written = Written(blocks)
-    before, ledger = known(written.records), written.ledger()
+    before = known(written.records)
     assert before.map.to_source(229) == (929 if kind == "gap" else 29)
-    consolidate(template(ledger, 240), ledger, written)  # type: ignore[arg-type]
+    consolidated(written, 240)
     assert len(written.records) == 1
     for moment in written.moments:
         assert known(moment).map == before.map
@@ -175,7 +170,7 @@ def test_consolidated_over_an_order(kind: str, blocks: list[Block]) -> None:
 def test_more_blocks_than_one_survive_a_crash_in_their_middle() -> None:
     blocks = takeovers(700)
     remembered = known(Written(blocks).records)
-    parts = whole(template(read(Written(blocks).records), 7_000), remembered)
+    parts = whole(KEY, Generation(701, "new"), 7_000, remembered)
     assert len(parts) == 3
     for at in range(1, 4):
         landed = {part.record_key: part.to_json() for part in parts[:at]}
@@ -190,8 +185,8 @@ def test_a_block_that_a_zombie_writes_again_after_its_tombstone_does_no_harm() -
         for at in range(3)
     ]
     written = Written([*zombie, *(block(2 + at, "w", 5_900, (5_900, 11 * 590)) for at in range(20))])
-    before, ledger = known(written.records), written.ledger()
-    consolidate(template(ledger, 5_995), ledger, written)  # type: ignore[arg-type]
+    before = known(written.records)
+    consolidated(written, 5_995)
     more = replace(zombie[2], runs=(*zombie[2].runs, Run(6_000, 6_600)))
     found = known(written.records | {more.record_key: more.to_json()})
     assert [found.map.to_source(at) for at in range(6_000)] == [before.map.to_source(at) for at in range(6_000)]

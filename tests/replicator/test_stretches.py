@@ -1,0 +1,165 @@
+"""Maps of partitions that others write to as well, and how the ledger keeps them."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.errors import ProtocolError
+from clusters.records import ControlRecord
+from replicator.errors import NotCopied, ReplicatorError
+from replicator.offsetmap import Run, Stretch
+from replicator.partition import PartitionKey
+from replicator.transactions.positions import BLOCK_STRETCHES, Known, Position, Track, known_in, packed, unpacked
+from replicator.transactions.stretches import StretchMap, coalesced
+
+KEY = PartitionKey("flow", "orders", "all-orders", 0)
+SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[list[Stretch], Run, int]:
+    """Stretches with gaps of any kind on both sides, where they began, and how far the source is copied."""
+    begin = Run(draw(st.integers(0, 5)), draw(st.integers(0, 5)))
+    target, source = begin
+    stretches: list[Stretch] = []
+    for _ in range(draw(st.integers(0, 8))):
+        target += draw(st.integers(0, 3))
+        source += draw(st.integers(0, 3))
+        stretches.append(Stretch(target, source, draw(st.integers(1, 4))))
+        target, source = target + stretches[-1].records, source + stretches[-1].records
+    return stretches, begin, source + draw(st.integers(0, 3))
+
+
+@given(logs(), st.integers(0, 4))
+def test_every_offset_is_answered_both_ways(log: tuple[list[Stretch], Run, int], further: int) -> None:
+    stretches, begin, position = log
+    offsets = StretchMap.over(stretches, begin, position)
+    place = {s.source + n: s.target + n for s in stretches for n in range(s.records)}
+    back = {target: source for source, target in place.items()}
+    end = (stretches[-1].target + stretches[-1].records) if stretches else begin.target
+    target_end = end + further
+    for source in range(position + 1):
+        following = [place[at] for at in sorted(place) if at >= source]
+        assert offsets.to_target(source, target_end) == (following[0] if following else end)
+    for target in range(begin.target, target_end + 1):
+        following = [back[at] for at in sorted(back) if at >= target]
+        assert offsets.to_source(target) == (following[0] if following else position)
+    assert offsets.source_position(target_end) == position
+    assert list(offsets.stretches(target_end)) == stretches
+    with pytest.raises(NotCopied):
+        offsets.to_target(position + 1, target_end)
+
+
+@given(logs())
+def test_coalescing_changes_no_answer(log: tuple[list[Stretch], Run, int]) -> None:
+    stretches, _, _ = log
+    single = [Stretch(s.target + n, s.source + n, 1) for s in stretches for n in range(s.records)]
+    assert coalesced(single) == coalesced(stretches)
+    assert unpacked(packed(stretches)) == tuple(stretches)
+
+
+def test_a_target_that_ends_earlier_than_the_map_says_no_more_than_it_holds() -> None:
+    offsets = StretchMap.over([Stretch(0, 100, 5), Stretch(9, 105, 5)], Run(0, 100), 110)
+    assert offsets.source_position(12) == 108
+    assert list(offsets.stretches(11)) == [Stretch(0, 100, 5), Stretch(9, 105, 2)]
+    assert offsets.to_target(107, 11) == 11
+    with pytest.raises(NotCopied) as raised:
+        offsets.to_target(109, 12)
+    assert raised.value.copied == 108
+
+
+def test_before_the_beginning() -> None:
+    offsets = StretchMap.over([Stretch(7, 100, 5)], Run(4, 90), 105)
+    assert offsets.to_target(3, 20) == 7
+    assert offsets.to_source(5) == 100
+    with pytest.raises(ReplicatorError, match="before the first copied record"):
+        offsets.to_source(3)
+
+
+@pytest.mark.parametrize(
+    ("stretches", "position"),
+    [
+        ([Stretch(0, 0, 5), Stretch(4, 9, 1)], 10),
+        ([Stretch(0, 5, 5), Stretch(5, 9, 1)], 20),
+        ([Stretch(0, 0, 5)], 4),
+    ],
+)
+def test_what_contradicts_itself_is_refused(stretches: list[Stretch], position: int) -> None:
+    with pytest.raises(ReplicatorError, match="contradicts itself"):
+        StretchMap.over(stretches, Run(0, 0), position)
+
+
+class Log:
+    """The ledger as compaction leaves it."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, ControlRecord] = {}
+
+    def write(self, entries: list) -> None:
+        for key, value in entries:
+            if value is None:
+                del self.records[key]  # a tombstone for what was never written would be a mistake
+            else:
+                self.records[key] = ControlRecord(0, len(self.records), 0, key, value)
+
+    def known(self) -> Known:
+        (found,) = known_in(self.records.values()).values()
+        return found
+
+
+def begun() -> Known:
+    return Known(Position(KEY, SOURCE, TARGET, Run(0, 0), 0))
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.booleans(), st.booleans()), max_size=12))
+def test_nothing_is_lost_from_block_to_block_and_from_owner_to_owner(
+    transactions: list[tuple[int, bool, bool]],
+) -> None:
+    log, track, target, source = Log(), Track(begun()), 0, 0
+    log.write(track.advance([], 0, -1))
+    track.committed()
+    expected: list[Stretch] = []
+    for count, commits, changes_hands in transactions:
+        landed = [Stretch(target + 2 * n, source + n, 1) for n in range(count)]
+        target += 2 * count + 1
+        entries = track.advance(landed, source + count, 3)
+        if commits:
+            log.write(entries)
+            track.committed()
+            expected += landed
+            source += count
+        else:
+            track.rolled_back()
+        if changes_hands:
+            track = Track(log.known())
+    known = log.known()
+    assert list(known.map.counted) == expected
+    assert known.map.position == source
+    assert all(len(block) == BLOCK_STRETCHES for block in known.blocks.values())
+    assert len(known.position.stretches) <= BLOCK_STRETCHES
+
+
+def test_blocks_go_when_the_target_has_deleted_their_records() -> None:
+    log, track = Log(), Track(begun())
+    for number in range(4 * BLOCK_STRETCHES):
+        log.write(track.advance([Stretch(2 * number, number, 1)], number + 1, 0, log_start=0))
+        track.committed()
+    assert sorted(log.known().blocks) == [0, 1, 2]
+    entries = track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=4 * BLOCK_STRETCHES)
+    track.rolled_back()
+    assert sorted(log.known().blocks) == [0, 1, 2]
+    entries = track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=4 * BLOCK_STRETCHES)
+    log.write(entries)
+    track.committed()
+    assert sorted(log.known().blocks) == [2]
+    assert log.known().map.to_target(0, 10_000) == log.known().blocks[2][0].target
+
+
+def test_an_unreadable_record_is_named() -> None:
+    record = ControlRecord(3, 17, 0, "k", {"schema": 1, "kind": "position", "flow": "f", "topic": "t", "partition": 0})
+    with pytest.raises(ProtocolError, match="partition 3 offset 17"):
+        known_in([record])

@@ -13,14 +13,24 @@ if TYPE_CHECKING:
     from replicator.trace import Hop, Trace
 
 
-@click.command(epilog="Example: topology trace orders.yaml orders 3 81254 --cluster cloud")
+class Place(click.ParamType):
+    """`TOPIC:PARTITION:OFFSET`; a topic's name has no colon."""
+
+    name = "place"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int, int]:
+        parts = str(value).split(":")
+        if len(parts) != 3 or not parts[0] or not parts[1].isdecimal() or not parts[2].isdecimal():
+            self.fail(f"{value}: say TOPIC:PARTITION:OFFSET, such as orders:3:81254", param, ctx)
+        return parts[0], int(parts[1]), int(parts[2])
+
+
+@click.command(epilog="Example: topology trace orders.yaml --cluster cloud orders:3:81254")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(0))
-@click.argument("offset", type=click.IntRange(0))
+@click.argument("place", type=Place(), metavar="TOPIC:PARTITION:OFFSET")
 @click.option("--cluster", "alias", required=True, help="The cluster that the record is on, by its alias in the file.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def trace(path: Path, topic: str, partition: int, offset: int, alias: str, form: str) -> int:
+def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int:
     """Follow one record back, flow by flow, to the cluster where an application wrote it.
 
     Reads batch headers, the registry of producer ids and the ledgers; works after compaction, and without any record
@@ -33,7 +43,7 @@ def trace(path: Path, topic: str, partition: int, offset: int, alias: str, form:
 
     plan = plan_at(path)
     plan.cluster(alias)
-    found = traced([each.alias for each in plan.clusters], connector(plan), alias, topic, partition, offset)
+    found = traced([each.alias for each in plan.clusters], connector(plan), alias, *place)
     if form == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
     else:

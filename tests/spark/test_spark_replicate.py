@@ -1,4 +1,4 @@
-"""The fleet on Spark, whole: it copies, survives a killed worker, ends on SIGTERM, and leaves nothing behind."""
+"""The fleet on Spark: it copies, shares with a plain process, survives a killed worker, ends on SIGTERM, leaves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
+from clusters.control import SLOTS
+from clusters.fleet import slot_owners
 from clusters.settings import ConnectionSettings
 from spark.verify import Request, verify
 from topology import compile_path
@@ -57,6 +60,9 @@ def test_a_fleet_survives_a_killed_worker_and_ends_when_told(
         fleet = subprocess.Popen([sys.executable, *command, "--state", str(state)], stderr=log, stdout=log)
     try:
         first = until(lambda: running(state, fleet), 300)
+        with one_more(path, tmp_path):
+            shared_by(3, kafka_pair, topic_name)
+        shared_by(2, kafka_pair, topic_name)
         family = psutil.Process(fleet.pid).children(recursive=True)
         os.kill(first["workers"][0]["pid"], signal.SIGKILL)
         fill(source, topic_name, RECORDS)
@@ -71,6 +77,28 @@ def test_a_fleet_survives_a_killed_worker_and_ends_when_told(
     finally:
         fleet.kill()
         fleet.wait()
+
+
+@contextmanager
+def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
+    """A worker as a plain process, in the same fleet as those that Spark hosts; it leaves by SIGTERM."""
+    with (tmp_path / "process").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "cloud"], stderr=log, stdout=log
+        )
+    try:
+        yield
+        worker.terminate()
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def shared_by(workers: int, lab: Lab, topology: str) -> None:
+    """Until the slots are shared among so many workers."""
+    with Admin(ConnectionSettings("cloud", (lab.clusters["cloud"].bootstrap,))) as admin:
+        until(lambda: len(given := slot_owners(admin, topology)) == SLOTS and len(set(given.values())) == workers, 60)
 
 
 def fill(settings: ConnectionSettings, topic: str, records: int) -> None:

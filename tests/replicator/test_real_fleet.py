@@ -1,0 +1,139 @@
+"""Several workers, real brokers: what each of them carries, and that any of them may come and go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters.admin import Admin
+from clusters.control import SLOTS, slot_of
+from clusters.fleet import slot_owners
+from clusters.status import PartitionStatus, read_status
+from tests.replicator.real import (
+    WorkerProcess,
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    settings_of,
+    wait_copied,
+    workers,
+)
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 24
+# Placements are decided every two seconds here, and every minute in life.
+OFTEN = "import replicator.worker; replicator.worker.PLACED_EVERY_S = 2.0"
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.2)
+
+
+def reports(settings, topic: str) -> list[PartitionStatus]:
+    return [report for report in read_status(settings["cloud"]) if report.topic == topic]
+
+
+def owners(settings, topology: str) -> dict[int, str]:
+    with Admin(settings["cloud"]) as admin:
+        return slot_owners(admin, topology)
+
+
+def shared_by(workers: int, settings, topology: str) -> dict[int, str]:
+    """Wait until so many workers serve all slots; who serves which."""
+    began = time.monotonic()
+    while True:
+        given = owners(settings, topology)
+        if len(given) == SLOTS and len(set(given.values())) == workers:
+            print(f"{workers} workers share the slots after {time.monotonic() - began:.1f} s")
+            return given
+        assert time.monotonic() < began + 60, f"{workers} workers were to share the slots, but: {given}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def load_on(into: Producer, topic: str, partitions: list[int], rate: int) -> Iterator[None]:
+    """About `rate` bytes a second, in records of 2 kB, on these partitions."""
+    ended = threading.Event()
+
+    def feed() -> None:
+        number = 0
+        while not ended.wait(0.02):
+            for _ in range(max(rate // 50 // 2_000, 1)):
+                into.produce(topic, b"%08d" % number + b"." * 1_990, partition=partitions[number % len(partitions)])
+                number += 1
+            into.poll(0)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        feeding.join()
+        into.flush()
+
+
+def test_two_workers_both_carry_bytes_when_few_partitions_have_all_of_them(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, PARTITIONS, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    flow = plan.flows[0].id
+    with workers(plan, "cloud", tmp_path, OFTEN) as start:
+        start(), start()
+        given = shared_by(2, settings, plan.topology)
+        until(lambda: len(reports(settings, topic_name)) == PARTITIONS)
+        mine = {slot for slot, owner in given.items() if owner == given[0]}
+        hot = [number for number in range(PARTITIONS) if slot_of(flow, topic_name, number) in mine][:4]
+        assert len(hot) > 1
+
+        def carrying() -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            for report in reports(settings, topic_name):
+                if report.partition in hot and report.rate_bytes > 50_000:
+                    found.setdefault(report.worker, []).append(report.partition)
+            return found
+
+        with load_on(producer(settings["onprem"]), topic_name, hot, 2_500_000):
+            until(lambda: len(carrying()) == 2)
+            print("\nhot partitions by worker:", carrying())
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+    assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) > 0
+
+
+def test_workers_come_and_go_and_nothing_is_lost_or_doubled(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, PARTITIONS, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+
+    sending, sent = producer(settings["onprem"]), 0
+    with workers(plan, "cloud", tmp_path) as start:
+        running: list[WorkerProcess] = []
+        for step in ("join", "join", "join", "stop", "join", "kill", "stop"):
+            if step == "join":
+                running.append(start())
+            elif step == "stop":
+                assert running.pop(0).stop() == 0
+            else:
+                running.pop(0).kill()
+            put(sending, topic_name, 3_000, start=sent)
+            sent += 3_000
+            shared_by(len(running), settings, plan.topology)
+        assert running.pop().stop() == 0
+        put(sending, topic_name, 3_000, start=sent)
+        sending.flush()
+        start(), start()  # the whole fleet anew
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+    assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == sent + 3_000

@@ -192,10 +192,12 @@ class FakeWire:
             if log is None:
                 answers.append(_failed(asked, UNKNOWN_TOPIC_ID))
                 continue
-            if not log.log_start <= asked.offset <= log.end:
+            diverging = None
+            if asked.last_epoch >= 0 and asked.offset >= log.log_start:  # looked at before the end (Partition.scala)
+                diverging = log.diverging(asked.offset, asked.last_epoch)
+            if diverging is None and not log.log_start <= asked.offset <= log.end:
                 answers.append(_failed(asked, OFFSET_OUT_OF_RANGE, log))
                 continue
-            diverging = log.diverging(asked.offset, asked.last_epoch) if asked.last_epoch >= 0 else None
             limit = min(asked.max_bytes, left)
             data, until = (
                 (b"", asked.offset)

@@ -1,0 +1,194 @@
+"""Orders: obeyed once when they answer what is there, refused and said otherwise."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from clusters.control import JOURNAL
+from clusters.errors import ProtocolError
+from replicator.offsetmap import OffsetMap
+from replicator.orders import Order, by_policy, give, obeyed, order_key
+from replicator.partition import Identity, PartitionKey
+from replicator.resume import Remembered, Resume, Seen, resume
+from replicator.states import LookAgain, Loud, Span
+from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+
+EXPIRED = Seen(**SEEN | {"source_start": 150, "settled": True})
+GAP = Order("accept-gap", "f", "orders", 0, "source_expired", 7, "ann", lost=Span(100, 150), id="one", at_ms=NOW)
+RENEWED = Seen(
+    **SEEN | {"target_id": OTHER, "target_end": 0, "target_start": 0, "tail": None, "producer": None, "settled": True}
+)
+SEED = Order("reseed", "f", "orders", 0, "target_gone", 7, "ann", target_id=OTHER, id="two", at_ms=NOW)
+
+
+def decide(
+    order: Order, seen: Seen, remembered: Remembered | None = None, start: str = "earliest", generation: int = 7
+):
+    remembered = known() if remembered is None else remembered
+    decided = resume(remembered, seen, 7, start)
+    return obeyed(order, decided, remembered, generation, seen, start)
+
+
+def test_a_gap_that_is_accepted() -> None:
+    found = decide(GAP, EXPIRED)
+    assert isinstance(found, Resume)
+    assert (found.position, found.target_end, found.depth) == (150, 100, 1)
+    assert found.identity == Identity(7, 1, 100)
+    assert (found.order, found.since, found.claims) == ("one", 0, True)
+    assert "source offsets 100 to 149 were given up" in found.note
+    assert found.note.endswith("by ann")
+
+
+@pytest.mark.parametrize(
+    ("order", "seen", "says"),
+    [
+        (GAP, replace(EXPIRED, source_start=151), "100 to 149, but 100 to 150 are gone"),
+        (replace(GAP, generation=6), EXPIRED, "generation 6"),
+        (replace(GAP, generation=8), EXPIRED, "generation 8"),
+        (replace(GAP, state="source_truncated"), EXPIRED, "answers source_truncated"),
+        (GAP, replace(EXPIRED, source_id=OTHER), "answers source_expired"),
+        (SEED, replace(RENEWED, target_id=uuid.UUID(int=9)), "there is 00000000-0000-0000-0000-000000000009"),
+        (SEED, replace(RENEWED, target_end=5, tail=tail(0, 5, producer=-1)), "still holds offsets 0 to 4"),
+    ],
+    ids=["more expired", "older", "newer", "another state", "source recreated", "another topic", "not empty"],
+)
+def test_an_order_that_does_not_fit_is_refused_and_said(order: Order, seen: Seen, says: str) -> None:
+    before = resume(known(), seen, 7, "earliest")
+    assert isinstance(before, Loud)
+    found = decide(order, seen)
+    assert isinstance(found, Loud)
+    assert found.state == before.state
+    assert found.error.startswith(before.error)
+    assert f"{order.kind} {order.id} of ann is refused" in found.error
+    assert says in found.error
+
+
+def test_nothing_is_obeyed_while_something_may_be_under_way() -> None:
+    assert isinstance(decide(GAP, replace(EXPIRED, settled=False)), LookAgain)
+    assert isinstance(decide(SEED, replace(RENEWED, settled=False)), LookAgain)
+
+
+def test_an_order_is_obeyed_once() -> None:
+    found = decide(GAP, EXPIRED)
+    assert isinstance(found, Resume)
+    afterwards = replace(
+        known((0, 0), (100, 150)), identity=found.identity, order=found.order, note=found.note
+    )  # fmt: skip
+    # Expired again before anything was copied: the very same order says nothing about that.
+    again = decide(GAP, replace(EXPIRED, source_start=170), afterwards, generation=8)
+    assert isinstance(again, Loud)
+    assert again.source == Span(150, 170)
+    assert "refused" not in again.error
+    # And while all is well it changes nothing.
+    fine = decide(GAP, EXPIRED, afterwards, generation=8)
+    assert isinstance(fine, Resume)
+    assert (fine.position, fine.identity, fine.order, fine.claims) == (150, Identity(7, 1, 100), "one", False)
+
+
+def test_a_partition_that_healed_is_left_alone() -> None:
+    assert decide(GAP, replace(EXPIRED, source_start=0)) == resume(
+        known(), replace(EXPIRED, source_start=0), 7, "earliest"
+    )
+
+
+def test_a_copy_that_begins_again() -> None:
+    found = decide(SEED, RENEWED)
+    assert isinstance(found, Resume)
+    assert (found.position, found.target_end, found.since) == (0, 0, 1)
+    assert found.identity == Identity(7, 1, 0)
+
+
+def test_an_emptied_partition_begins_behind_what_it_held() -> None:
+    emptied = Seen(**SEEN | {"target_start": 130, "target_end": 130, "tail": None, "source_start": 20, "settled": True})
+    found = decide(replace(SEED, target_id=TARGET), emptied)
+    assert isinstance(found, Resume)
+    assert (found.position, found.identity, found.since) == (20, Identity(7, 1, 130), 1)
+
+
+def test_a_copy_that_began_at_the_end_begins_there_again() -> None:
+    late = known((0, 480))
+    assert decide(SEED, RENEWED, late, "latest").position == 480
+    assert decide(SEED, replace(RENEWED, source_start=490), late, "latest").position == 490
+    assert decide(SEED, replace(RENEWED, source_id=OTHER), late, "latest").position == 0
+
+
+def test_nothing_known_nothing_to_obey() -> None:
+    decided = resume(None, RENEWED, 7, "earliest")
+    assert obeyed(SEED, decided, None, 0, RENEWED, "earliest") == decided
+
+
+# -- the producer epoch that an order begins ---------------------------------------------------------------------
+
+AFTER = Remembered(OffsetMap.of([(0, 0), (100, 150)]), Identity(7, 1, 100), SOURCE, TARGET, order="one")
+
+
+def test_before_the_first_batch_of_the_new_epoch() -> None:
+    found = resume(AFTER, EXPIRED, 7, "earliest")  # the broker still holds the state of epoch 0
+    assert isinstance(found, Resume)
+    assert (found.position, found.depth, found.depth_confirmed) == (150, 1, 5)
+
+
+def test_batches_of_before_that_land_after_the_order_are_noticed() -> None:
+    late = replace(EXPIRED, target_end=110, tail=tail(100, 110), producer=(0, 109, NOW))
+    found = resume(AFTER, late, 7, "earliest")
+    assert isinstance(found, Loud)
+    assert (found.state, found.target) == ("duplicated", Span(100, 110))
+
+
+def test_going_on_in_the_new_epoch() -> None:
+    later = replace(EXPIRED, target_end=110, tail=tail(100, 110, epoch=1, sequence=0), producer=(1, 9, NOW))
+    found = resume(AFTER, later, 7, "earliest")
+    assert isinstance(found, Resume)
+    assert (found.position, found.depth) == (160, 5)
+
+
+def test_a_worker_that_does_not_know_of_the_order_looks_again() -> None:
+    assert isinstance(resume(known(), replace(EXPIRED, source_start=0, producer=(1, 9, NOW)), 7, "earliest"), LookAgain)
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, dict]] = []
+
+    def put(self, topic: str, key: str, value: dict, partition: int | None = None) -> int:
+        self.told.append((topic, key, value))
+        return 0
+
+
+def test_the_journal_knows_before_anybody_obeys() -> None:
+    writer = Writer()
+    give(writer, GAP, "orders-move")  # type: ignore[arg-type]
+    (journal, name, line), (flows, key, value) = writer.told
+    assert (journal, flows, key) == (JOURNAL, "watershed.flows", "order|f|orders|0")
+    assert name == "order/f/orders/0/one"
+    assert (line["record"], line["of"], line["lost"], line["actor"]) == ("order", "orders-move", [100, 150], "ann")
+    assert line["hash"].startswith("sha256:")
+    assert "topology" not in line  # it is no entry of a migration's chain
+    assert Order.from_json(value) == GAP
+
+
+@pytest.mark.parametrize("order", [GAP, SEED], ids=lambda order: order.kind)
+def test_an_order_survives_its_record(order: Order) -> None:
+    assert Order.from_json(order.to_json()) == order
+    assert order.key == order_key("f", "orders", 0)
+
+
+@pytest.mark.parametrize("broken", [{"schema": 2}, {"lost": 3}, {"target_id": "x"}], ids=str)
+def test_a_record_of_another_kind_is_refused(broken: dict) -> None:
+    with pytest.raises(ProtocolError, match="order"):
+        Order.from_json(GAP.to_json() | broken)
+
+
+def test_two_workers_give_the_same_order_by_policy() -> None:
+    key = PartitionKey("f", "orders", "orders", 0)
+    found = Loud("source_expired", "gone", source=Span(100, 150))
+    first, second = by_policy(key, found, 7, NOW), by_policy(key, found, 7, NOW + 5)
+    assert first.id == second.id
+    assert first.id != by_policy(key, replace(found, source=Span(100, 151)), 7, NOW).id
+    assert "on_gap: continue" in first.note

@@ -51,7 +51,7 @@ TRANSIENT = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 _LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
-_PROPAGATION_S = 3.0  # within it, a coordinator that does not know a topic may not have heard of it yet
+_PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may not have heard of it yet
 
 Bound = dict[str, Any]  # {"request_timeout": seconds left}
 
@@ -266,7 +266,9 @@ class AdminRequests:
                 }
             return answers
 
-        return self._ask(describe, "reading configs of " + ", ".join(resource.name for resource in resources[:3]))
+        # Any broker may be asked, also one that has not heard of a topic that was created just now.
+        doing = "reading configs of " + ", ".join(resource.name for resource in resources[:3])
+        return self._ask(describe, doing, spreading=True)
 
     def _leader_error(self, error: KafkaError, key: WirePartition, asked: Iterable[WirePartition]) -> KafkaException:
         """librdkafka says "no leaders" of every partition when one has none: a missing topic, or a moving leader?"""

@@ -7,7 +7,7 @@ cluster's own bootstrap, as a test that looks on does, never meets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,23 +36,23 @@ class Proxied:
 
 @contextmanager
 def proxied(
-    directory: Path | str, aliases: Sequence[str], brokers: int = 1, settings: Mapping[str, str] | None = None
+    directory: Path | str, brokers: Mapping[str, int], settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Lab, dict[str, Proxied]]]:
     """Clusters as `lab.clusters.up` makes them, each broker behind a proxy; all ended behind the block.
 
-    At most nine brokers a cluster: a broker's port is its cluster's decade and its id.
+    brokers: how many by alias, at most nine each: a broker's port is its cluster's decade and its id.
     """
-    proxies: dict[str, dict[int, Proxy]] = {alias: {} for alias in aliases}
+    proxies: dict[str, dict[int, Proxy]] = {alias: {} for alias in brokers}
     taken: list[int] = []
     try:
-        for alias in aliases:
+        for alias, count in brokers.items():
             behind = free_decade(taken)
             before = free_decade([*taken, behind])
             taken += [behind, before]
-            lab = clusters.up(directory, [alias], brokers, {**_listeners(behind, before), **(settings or {})})
+            lab = clusters.up(directory, [alias], count, {**_listeners(behind, before), **(settings or {})})
             for broker in lab.cluster(alias).brokers:
                 proxies[alias][broker.id] = Proxy((HOST, behind + broker.id), before + broker.id)
-        yield lab, {alias: Proxied(lab.cluster(alias), proxies[alias]) for alias in aliases}
+        yield lab, {alias: Proxied(lab.cluster(alias), proxies[alias]) for alias in brokers}
     finally:
         for proxy in (each for found in proxies.values() for each in found.values()):
             proxy.close()

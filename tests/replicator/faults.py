@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,10 @@ QUICK_BROKER = {
 BROKER = QUICK_BROKER | {
     # Producers are looked for every second whether they have expired (600 s by default): the worst a broker can do.
     "producer.id.expiration.check.interval.ms": "1000",
-    # ACLs count, and everything without one is allowed: a test denies what it wants to.
+}
+AUTHORIZER = {
+    # ACLs count, and everything without one is allowed: a test denies what it wants to. (One node only: with several,
+    # the brokers would need to be super users to find together, and all here are the same ANONYMOUS.)
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
@@ -48,8 +51,9 @@ class Faulty:
 
 
 @contextmanager
-def faulty_clusters(home: Path, *aliases: str, brokers: int = 1, settings: dict[str, str] | None = None):
-    with proxied(home, aliases, brokers, BROKER | (settings or {})) as (lab, proxies):
+def faulty_clusters(home: Path, brokers: Mapping[str, int], settings: Mapping[str, str] | None = None):
+    """Clusters by alias with that many brokers, each broker behind a proxy; `settings` over `BROKER`."""
+    with proxied(home, brokers, {**BROKER, **(settings or {})}) as (lab, proxies):
         yield Faulty(
             home,
             lab,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -95,7 +94,7 @@ class WorkerProcess:
         self._process.wait()
 
     def send(self, number: int) -> None:
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     def stop(self) -> int:
         if self._process.poll() is None:

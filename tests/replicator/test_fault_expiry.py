@@ -6,6 +6,7 @@ elsewhere. Settling takes 3 s instead of 35: nothing here is under way for longe
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -32,7 +33,7 @@ QUICK = times(settle=3, session=2)
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("expiry"), "onprem", "cloud") as clusters:
+    with faulty_clusters(tmp_path_factory.mktemp("expiry"), {"onprem": 1, "cloud": 1}) as clusters:
         yield clusters
 
 
@@ -103,3 +104,21 @@ def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_
         wait_copied(settings, plan, topic_name, 1)
     assert copied(settings["cloud"], topic_name, [0]) == 1_500
     assert assert_exact_copy(settings, plan, topic_name, 1) == 1_500
+
+
+def test_a_zombie_wakes_up_where_nobody_remembers_its_numbers(faulty, topic_name, tmp_path):
+    """A frozen worker is replaced; when it wakes up, the broker would take anything from it. It must send nothing."""
+    settings = faulty.settings
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=250_000))
+    put_old(settings["onprem"], topic_name, 3, 24_000)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        frozen = start()
+        progress(settings["cloud"], topic_name, range(2), 1_000)
+        frozen.send(signal.SIGSTOP)
+        start()
+        progress(settings["cloud"], topic_name, range(2), 1_000)  # the other one took over
+        frozen.send(signal.SIGCONT)
+        wait_copied(settings, plan, topic_name, 2, timeout=90)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 24_000

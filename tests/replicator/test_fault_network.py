@@ -32,7 +32,7 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("network"), "onprem", "cloud") as clusters:
+    with faulty_clusters(tmp_path_factory.mktemp("network"), {"onprem": 1, "cloud": 1}) as clusters:
         yield clusters
 
 

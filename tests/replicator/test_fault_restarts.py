@@ -25,7 +25,7 @@ QUICK = times(session=3)
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("restarts"), "onprem", "cloud") as clusters:
+    with faulty_clusters(tmp_path_factory.mktemp("restarts"), {"onprem": 1, "cloud": 1}) as clusters:
         yield clusters
 
 

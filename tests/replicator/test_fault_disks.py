@@ -1,0 +1,142 @@
+"""Disks that are full, and disks that lie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.batches import HEADER_SIZE
+from clusters.names import TopicPartition
+from lab import clusters as lab_clusters
+from replicator.batches import batches_in
+from tests.replicator.faults import QUICK_BROKER, progress, wait_reports
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    read_all,
+    settings_of,
+    wait_copied,
+    workers,
+)
+
+pytestmark = pytest.mark.kafka
+
+SMALL = 24 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system of SMALL bytes; skips, saying so, where this process may not mount one."""
+    where = tmp_path / "small"
+    where.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(where)]
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root to mount it")
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
+    """The broker drops what lies on the full disk (KAFKA_STORAGE_ERROR); partitions on its other disk go on. With room
+    and a restart, everything is there exactly."""
+    home = tmp_path / "clusters"
+    # The first directory holds the cluster's metadata. New partitions go to the one that has fewest.
+    two_disks = {"log.dirs": f"{{home}}/data,{small_disk}", "metadata.log.dir": "{home}/data"}
+    try:
+        lab = lab_clusters.up(home, ["full"], settings=QUICK_BROKER | two_disks)
+        settings = settings_of(kafka_pair) | settings_of(lab)
+        partitions = 6
+        with Admin(settings["onprem"]) as admin:
+            admin.create_topic(topic_name, partitions, 1, {"retention.ms": "-1"})
+        sending = producer(settings["onprem"])
+        flow = {"routes": (("onprem", "full"),), "configs_set": (("segment.bytes", "4194304"),)}
+        plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
+        small = on_disk(small_disk, topic_name)
+        large = sorted(set(range(partitions)) - set(small))
+        assert small, "nothing is on the small disk"
+        assert large, "nothing is on the large disk"
+        with workers(plan, "full", tmp_path) as start:
+            start()
+            put(sending, topic_name, 8_000, size=8_000)  # 64 MB
+            sending.flush()
+            progress(settings["full"], topic_name, large, 500)
+            until = time.monotonic() + 30
+            while free(small_disk) > 1 << 20:
+                assert time.monotonic() < until, "the disk never became full"
+                time.sleep(0.2)
+            put(sending, topic_name, 2_000, start=8_000, size=500)
+            sending.flush()
+            progress(settings["full"], topic_name, large, 300)
+            lab_clusters.kill(home, "full")
+            subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
+            lab_clusters.start(home, "full")
+            wait_copied(settings, plan, topic_name, partitions, timeout=60)
+        assert assert_exact_copy(settings, plan, topic_name, partitions) == 10_000
+    finally:
+        lab_clusters.down(home)
+
+
+def on_disk(directory: Path, topic: str) -> list[int]:
+    return sorted(int(each.name.rpartition("-")[2]) for each in directory.iterdir() if each.name.startswith(topic))
+
+
+def free(directory: Path) -> int:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, kafka_pair):
+    """Copied up to it, then the partition stops and says where; the other partition is copied whole. The checksum is
+    never made good on the way."""
+    home = tmp_path / "clusters"
+    try:
+        lab = lab_clusters.up(home, ["rotten"], settings=QUICK_BROKER)
+        settings = settings_of(kafka_pair) | settings_of(lab)
+        with Admin(settings["rotten"]) as admin:
+            admin.create_topic(topic_name, 2, 1)
+        sending = producer(settings["rotten"], **{"batch.size": 2_000})
+        put(sending, topic_name, 2_000)
+        sending.flush()
+        lab_clusters.stop(home, "rotten")  # in good order: it checks nothing when it starts again
+        (segment,) = (lab.cluster("rotten").brokers[0].data / f"{topic_name}-0").glob("*.log")
+        first, records = damage(segment)
+        lab_clusters.start(home, "rotten")
+        plan = applied(settings, plan_for(settings, topic_name, topic_name, routes=(("rotten", "cloud"),)))
+        with workers(plan, "cloud", tmp_path) as start:
+            start()
+            found = wait_reports(settings["cloud"], plan, lambda told: 0 in told and told[0].state == "rejected")
+            wait_reports(settings["cloud"], plan, lambda told: told[1].state == "running" and told[1].lag_records == 0)
+        assert f"{first} to {first + records - 1}" in str(found[0].error)
+        assert found[0].target_end == first
+        copied = read_all(settings["cloud"], topic_name, 2)
+        assert len(copied[0]) == first
+        with Admin(settings["rotten"]) as admin:
+            other = TopicPartition(topic_name, 1)
+            assert len(copied[1]) == admin.offsets([other])[other].end
+    finally:
+        lab_clusters.down(home)
+
+
+def damage(segment: Path) -> tuple[int, int]:
+    """Flips one bit in the payload of a batch in the middle of the file. Returns its first offset and its records."""
+    stored = bytearray(segment.read_bytes())
+    batches = list(batches_in(memoryview(bytes(stored))))
+    victim = batches[len(batches) // 2]
+    at = bytes(stored).index(bytes(victim.data)) + HEADER_SIZE + 20
+    stored[at] ^= 0x10
+    segment.write_bytes(stored)
+    return victim.base, victim.records

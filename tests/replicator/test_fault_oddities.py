@@ -1,0 +1,227 @@
+"""Faults that are nobody's death: two fleets, clocks that jump, quotas, hanging transactions, rights taken away."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from clusters.admin import Admin
+from lab.jars import jars, java
+from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, reports, times, wait_reports
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    read_all,
+    wait_copied,
+    wait_progress,
+    workers,
+)
+
+pytestmark = pytest.mark.kafka
+
+QUICK = times(session=3)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    with faulty_clusters(tmp_path_factory.mktemp("oddities"), {"onprem": 1, "cloud": 1}, AUTHORIZER) as clusters:
+        yield clusters
+
+
+def feed(settings, topic: str, partitions: int, rate: int) -> Feeding:
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic, partitions, 1)
+    sending = producer(settings["onprem"], **{"batch.size": 8_000})
+
+    def send(count: int, start: int) -> None:
+        put(sending, topic, count, start=start, size=100)
+        sending.flush()
+
+    return Feeding(send, rate)
+
+
+OTHER_GROUP = """
+import replicator.membership as _m
+_join = _m.Membership.__init__
+def _elsewhere(self, settings, group, *rest, **more):
+    _join(self, settings, group + ".by-mistake", *rest, **more)
+_m.Membership.__init__ = _elsewhere
+"""
+
+
+def test_two_fleets_for_one_flow_by_mistake(faulty, topic_name, tmp_path):
+    """Two groups, each of which gives every slot to its own worker: both copy the same partitions all the time."""
+    settings = faulty.settings
+    with feed(settings, topic_name, 2, 2_000) as feeding:
+        plan = applied(settings, plan_for(settings, topic_name, topic_name))
+        with workers(plan, "cloud", tmp_path, QUICK) as right, workers(plan, "cloud", tmp_path, OTHER_GROUP) as wrong:
+            one, other = right(), wrong()
+            progress(settings["cloud"], topic_name, range(2), 2_000)
+            time.sleep(8)  # longer than the same trouble may come back before it is loud
+            progress(settings["cloud"], topic_name, range(2), 2_000)
+            for worker in (one, other):
+                assert "copying" in worker.log.read_text()
+            total = feeding.end()
+            wait_copied(settings, plan, topic_name, 2)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == total
+
+
+CLOCK = """
+import pathlib, time as _t
+_shift, _now = pathlib.Path({path!r}), _t.time
+_t.time = lambda: _now() + float(_shift.read_text() or 0)
+"""
+
+
+def test_the_workers_clock_jumps(faulty, topic_name, tmp_path):
+    """Two days ahead and two days back in mid-copy, and a take-over in each: no time is invented, nothing is lost."""
+    settings, shift = faulty.settings, tmp_path / "shift"
+    shift.write_text("0")
+    prelude = times(session=3, settle=2) + CLOCK.format(path=str(shift))
+    with feed(settings, topic_name, 2, 2_000) as feeding:
+        plan = applied(settings, plan_for(settings, topic_name, topic_name))
+        with workers(plan, "cloud", tmp_path, prelude) as start:
+            worker = start()
+            for days in (2, -2, 0):
+                progress(settings["cloud"], topic_name, range(2), 500)
+                shift.write_text(str(days * 86_400))
+                progress(settings["cloud"], topic_name, range(2), 500)
+                worker.kill()
+                worker = start()
+            total = feeding.end()
+            wait_copied(settings, plan, topic_name, 2)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == total
+
+
+def quota(bootstrap: str, client: str, change: str) -> None:
+    command = [java(), "-cp", f"{jars()}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap]
+    command += ["--alter", "--entity-type", "clients", "--entity-name", client, *change.split()]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
+    """Quotas of the brokers on what the workers fetch and produce: slower, and nothing else."""
+    settings = faulty.settings
+    bootstraps = [faulty.lab.cluster(alias).bootstrap for alias in ("onprem", "cloud")]
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    sending = producer(settings["onprem"], **{"batch.size": 8_000})
+    put(sending, topic_name, 12_000, size=200)
+    sending.flush()
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    quota(bootstraps[0], "watershed", "--add-config consumer_byte_rate=1000000")
+    quota(bootstraps[1], "watershed", "--add-config producer_byte_rate=400000")
+    try:
+        with workers(plan, "cloud", tmp_path) as start:
+            worker = start()
+            wait_copied(settings, plan, topic_name, 2)
+            assert {each.state for each in reports(settings["cloud"], plan).values()} == {"running"}
+            assert "link lost" not in worker.log.read_text()
+    finally:
+        quota(bootstraps[0], "watershed", "--delete-config consumer_byte_rate")
+        quota(bootstraps[1], "watershed", "--delete-config producer_byte_rate")
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 12_000
+
+
+def test_a_hanging_transaction_at_the_source(faulty, topic_name, tmp_path):
+    """What is behind it waits and is reported as waiting; when it ends, everything arrives."""
+    settings = faulty.settings
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    plain = producer(settings["onprem"])
+    put(plain, topic_name, 100)
+    plain.flush()
+    hanging = Producer(settings["onprem"].librdkafka({"transactional.id": topic_name, "linger.ms": 0}))
+    hanging.init_transactions()
+    hanging.begin_transaction()
+    put(hanging, topic_name, 10, start=100)
+    hanging.flush()
+    put(plain, topic_name, 500, start=200)
+    plain.flush()
+    with workers(plan, "cloud", tmp_path) as start:
+        start()
+        wait_progress(settings, plan, topic_name, 1, 100)
+        (report,) = wait_reports(
+            settings["cloud"], plan, lambda found: any(each.open_records for each in found.values())
+        ).values()
+        assert (report.state, report.open_records) == ("running", 510)
+        assert len(read_all(settings["cloud"], topic_name, 1)[0]) == 100
+        hanging.abort_transaction()
+        wait_copied(settings, plan, topic_name, 1)
+        wait_reports(settings["cloud"], plan, lambda found: found[0].open_records == 0)
+    assert assert_exact_copy(settings, plan, topic_name, 1) == 600
+
+
+def denied(settings, topic: str, operation: AclOperation) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        operation,
+        AclPermissionType.DENY,
+    )
+
+
+@pytest.mark.parametrize(("side", "right"), [("onprem", AclOperation.READ), ("cloud", AclOperation.WRITE)])
+def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side, right):
+    """Its topic stops and says so, the flow's other topic goes on; given back, everything arrives."""
+    settings = faulty.settings
+    closed, open_ = f"{topic_name}-closed", f"{topic_name}-open"
+    plan = plan_for(settings, topic_name, closed, open_)
+    admin = AdminClient(settings[side].librdkafka({}))
+    with feed(settings, closed, 1, 1_000) as feeding, feed(settings, open_, 1, 1_000) as other:
+        applied(settings, plan)
+        with workers(plan, "cloud", tmp_path) as start:
+            start()
+            for topic in (closed, open_):
+                progress(settings["cloud"], topic, [0], 500)
+            binding = denied(settings, closed, right)
+            for future in admin.create_acls([binding]).values():
+                future.result(10)
+            try:
+                until = time.monotonic() + 20
+                while not unauthorised(settings, plan, closed):
+                    assert time.monotonic() < until, "nobody said so"
+                    time.sleep(0.3)
+                progress(settings["cloud"], open_, [0], 1_000)
+                assert not unauthorised(settings, plan, open_)
+            finally:
+                gone = AclBindingFilter(
+                    ResourceType.TOPIC, closed, ResourcePatternType.LITERAL, None, None,
+                    AclOperation.ANY, AclPermissionType.ANY,
+                )  # fmt: skip
+                for future in admin.delete_acls([gone]).values():
+                    future.result(10)
+            totals = {closed: feeding.end(), open_: other.end()}
+            for topic in totals:
+                wait_copied(settings, plan, topic, 1)
+    for topic, total in totals.items():
+        assert assert_exact_copy(settings, plan, topic, 1) == total
+
+
+def unauthorised(settings, plan, topic: str) -> bool:
+    from clusters.status import read_status
+
+    return any(
+        each.state == "unauthorised"
+        for each in read_status(settings["cloud"])
+        if each.flow == plan.flows[0].id and each.topic == topic
+    )

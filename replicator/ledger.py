@@ -129,7 +129,7 @@ class Ledger:
     """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from."""
 
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
-    positions: dict[PartitionKey, Known] = field(default_factory=dict)  # what is copied in transactions
+    positions: dict[PartitionKey, Known] = field(default_factory=dict)  # of `partitions`: what is copied in transactions
     records: dict[PartitionKey, tuple[str, ...]] = field(default_factory=dict)
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
@@ -145,13 +145,7 @@ class Ledger:
 
     def copies(self) -> dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]:
         """Every partition's map and topic ids (source, target), however it is copied."""
-        by_sequence: dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]] = {
-            key: (known.map, (known.source_id, known.target_id)) for key, (known, _) in self.partitions.items()
-        }
-        return by_sequence | {
-            key: (known.map, (known.position.source_id, known.position.target_id))
-            for key, known in self.positions.items()
-        }
+        return {key: (known.map, (known.source_id, known.target_id)) for key, (known, _) in self.partitions.items()}
 
 
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
@@ -161,7 +155,17 @@ def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: It
     records: dict[PartitionKey, tuple[str, ...]] = {}
     for block in blocks:
         records[block.key] = (*records.get(block.key, ()), block.record_key)
-    return Ledger(assembled(blocks), known_in(_in_transactions(newest)), records)
+    positions = known_in(_in_transactions(newest))
+    in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
+    return Ledger(assembled(blocks) | in_transactions, positions, records)
+
+
+def _remembered(known: Known) -> Remembered:
+    """A partition that is copied in transactions writes as nobody in particular: producer ids come and go there."""
+    at = known.position
+    epochs = (Epoch(at.position - 1, at.leader_epoch),) if at.leader_epoch >= 0 else ()
+    nobody = Identity(-1, -1, at.begin.target)
+    return Remembered(known.map, nobody, at.source_id, at.target_id, epochs, order=at.order, note=at.note)
 
 
 def read_blocks(

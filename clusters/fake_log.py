@@ -25,6 +25,7 @@ from clusters.batches import (
     stored,
 )
 from clusters.errors import ProtocolError
+from clusters.fake_compaction import compacted
 from clusters.fake_producers import Producers
 from clusters.wire.codes import (
     CORRUPT_MESSAGE,
@@ -38,6 +39,7 @@ RECORD_LIST_TOO_LARGE = 18
 
 DEFAULTS = {
     "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str((1 << 63) - 1),
@@ -110,6 +112,10 @@ class PartitionLog:
         self.log_start = max(self.log_start, min(before, self.end))
         self.batches = [kept for kept in self.batches if kept.header.last_offset >= self.log_start]
 
+    def compact(self, before: int, now_ms: int) -> None:
+        """Let the log cleaner go through everything below `before`."""
+        self.batches = compacted(self, before, now_ms)
+
     def truncate(self, to: int) -> None:
         """Lose everything from the batch that holds `to` on, as in an unclean election; a new leader epoch."""
         self.batches = [kept for kept in self.batches if kept.header.last_offset < to]
@@ -120,6 +126,7 @@ class PartitionLog:
         for kept in self.batches:
             self.producers.appended(kept.header)
         self.leader_epoch += 1
+        self.epoch_starts.append((self.leader_epoch, self.end))  # a new leader notes where its epoch begins
 
     def restart(self) -> None:
         self.leader_epoch += 1
@@ -150,10 +157,10 @@ class PartitionLog:
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) when the log was truncated below `offset` since `epoch` (KIP-320, KIP-595)."""
         known = [(number, start) for number, start in self.epoch_starts if number <= epoch]
-        if not known:
-            return None
-        number = known[-1][0]
         later = [start for other, start in self.epoch_starts if other > epoch]
+        if not known and not later:
+            return None
+        number = known[-1][0] if known else epoch  # LeaderEpochFileCache.endOffsetFor
         ends = later[0] if later else self.end
         return (number, ends) if number < epoch or ends < offset else None
 
@@ -171,7 +178,7 @@ class PartitionLog:
         until = self.last_stable() if committed else self.end
         found = []
         for kept in self.batches:
-            if kept.header.is_control or (committed and self._is_aborted(kept.header)):
+            if kept.header.is_control or (committed and self.is_aborted(kept.header)):
                 continue
             found += [record for record in self.records_of(kept) if self.log_start <= record.offset < until]
         return found
@@ -179,7 +186,7 @@ class PartitionLog:
     def records_of(self, kept: Stored) -> list[Record]:
         return read_records(kept.data)
 
-    def _is_aborted(self, batch: Header) -> bool:
+    def is_aborted(self, batch: Header) -> bool:
         return batch.is_transactional and any(
             producer_id == batch.producer_id and first <= batch.base_offset < last
             for producer_id, first, last in self.aborted

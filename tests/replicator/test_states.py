@@ -1,0 +1,170 @@
+"""Loud states: every one has a remedy that can be typed, a section in the manual, and nothing resets an offset."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import topology
+from clusters.flows import FlowRecord
+from clusters.settings import ConnectionSettings
+from replicator import seat as seat_module
+from replicator import states
+from replicator.desired import DesiredState
+from replicator.orders import Order
+from replicator.partition import PartitionKey
+from replicator.seat import Seat
+from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, LookAgain, Loud, Span
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+ROOT = Path(__file__).parents[2]
+DESIGN = {
+    "source_expired", "source_recreated", "source_truncated", "source_gone", "target_gone", "target_foreign_write",
+    "duplicated", "rejected", "unauthorised", "unsupported",
+}  # fmt: skip
+
+
+def test_the_states_are_those_of_the_design() -> None:
+    assert set(REMEDIES) == DESIGN
+    assert states.SELF_HEALING | states.ACCEPTABLE | states.RESEEDABLE <= DESIGN
+    assert not states.SELF_HEALING & (states.ACCEPTABLE | states.RESEEDABLE)
+
+
+@pytest.mark.parametrize("state", sorted(DESIGN))
+def test_every_command_of_a_remedy_exists(state: str) -> None:
+    remedy = Loud(state, "seen").remedy_for("a-to-b", "orders", 3)
+    assert "{" not in remedy.replace("{rejected: quarantine}", "")
+    for words in [shlex.split(part) for part in remedy.split("`")[1::2] if part.startswith("topology ")]:
+        command: click.Command | None = topology
+        context = click.Context(topology)
+        while isinstance(command, click.Group):
+            words = words[1:]
+            command = command.get_command(context, words[0])
+        assert command is not None, remedy
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("state", sorted(DESIGN))
+def test_every_state_has_its_section_in_the_manual(state: str) -> None:
+    manual = (ROOT / "docs" / "states.md").read_text()
+    (section,) = re.findall(rf"^## `{state}`\n(.*?)(?=^## |\Z)", manual, re.M | re.S)
+    for part in ("**Means.**", "**Seen.**", "**Do.**"):
+        assert part in section, part
+
+
+def test_a_span_is_told_by_its_first_and_last() -> None:
+    assert str(Span(3, 8)) == "3 to 7"
+    assert str(Span(3, 3)) == "none (at 3)"
+
+
+# -- one seat ----------------------------------------------------------------------------------------------------
+
+FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
+
+
+def sitting() -> Seat:
+    return Seat(PartitionKey("a-to-b", "orders", "orders", 3), FlowRecord(FLOW, "sha256:0", "shop", producer_id=7))
+
+
+def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
+    seat, now, waits = sitting(), 100.0, []
+    for _ in range(8):
+        seat.found(Loud("unauthorised", "WRITE is missing"), now)
+        assert not seat.ready_to_look(now)
+        waits.append(seat.not_before - now)
+        now = seat.not_before
+        assert seat.ready_to_look(now)
+    assert waits[:3] == [RETRY_FIRST_S, 2 * RETRY_FIRST_S, 4 * RETRY_FIRST_S]
+    assert waits[-1] == RETRY_LONGEST_S
+
+
+@pytest.mark.parametrize("state", sorted(DESIGN - states.SELF_HEALING))
+def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> None:
+    seat = sitting()
+    seat.found(Loud(state, "seen", source=Span(3, 8)), 100.0)
+    assert not seat.ready_to_look(1e9)
+    report = seat.report("w", 1)
+    assert (report.state, report.error, report.seen["source"]) == (state, "seen", [3, 8])
+    assert "FLOW" not in report.remedy
+    order = Order("reseed", "a-to-b", "orders", 3, state, 1, "ann", id="one")
+    seat.given(order)
+    assert seat.ready_to_look(100.0)
+    seat.looks()
+    seat.looked(judged=True)
+    seat.found(Loud(state, "seen; refused"), 101.0)
+    seat.given(order)
+    assert not seat.ready_to_look(1e9)  # judged: not again and again
+
+
+def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -> None:
+    seat = sitting()
+    seat.found(Loud("duplicated", "seen"), 100.0)
+    seat.given(Order("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="one"))
+    seat.looks()
+    seat.given(Order("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
+    seat.looked(judged=True)
+    assert seat.ordered
+    assert seat.ready_to_look(100.0)
+
+
+def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:
+    seat, gone = sitting(), LookAgain("no topic orders", "source_gone")
+    for at in (0.0, 1.0, 4.0):
+        seat.found(gone, at)
+        assert seat.stopped is None
+    seat.found(gone, seat_module.SAME_FOR_S)
+    assert seat.stopped is not None
+    assert seat.stopped.state == "source_gone"
+
+
+# -- offsets are never reset (design 02) ---------------------------------------------------------------------------
+
+
+def test_nothing_in_the_tree_resets_an_offset() -> None:
+    """Neither in what runs nor in what is started by it: `auto.offset.reset` is error (librdkafka) or none (Java)."""
+    found = []
+    tree = [path for room in ("clusters", "replicator", "cutover", "spark", "plugins", "dags", "cli", "topology")
+            for path in (ROOT / room).rglob("*.py")]  # fmt: skip
+    assert len(tree) > 100
+    for path in tree:
+        for value in re.findall(r"auto[._]offset[._]reset[\"']?\s*[:=,]\s*[\"']?(\w+)", path.read_text()):
+            found.append((path.relative_to(ROOT), value))
+    assert found
+    wrong = [each for each in found if each[1] not in ("none", "error")]
+    # What reads another tool's configuration may name its default; nothing of it becomes a client of ours.
+    assert [each for each in wrong if each[0].parts[:2] != ("topology", "interop")] == []
+
+
+def test_every_consumer_says_so() -> None:
+    """librdkafka's own default is to go on at the end."""
+    for room in ("clusters", "replicator", "cutover", "spark", "plugins", "cli"):
+        for path in (ROOT / room).rglob("*.py"):
+            text = path.read_text()
+            made = len(re.findall(r"(?<![A-Za-z_.])Consumer\(", text))
+            assert text.count('"auto.offset.reset": "error"') >= made, path
+
+
+def test_what_librdkafka_is_really_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ConnectionSettings("b", ("127.0.0.1:1",))
+    built: list[dict] = []
+
+    class Recorded:
+        def __init__(self, configuration: dict, **_: object) -> None:
+            built.append(configuration)
+
+        def subscribe(self, *_: object, **__: object) -> None: ...
+
+    from replicator import desired, membership
+
+    for module in (desired, membership):
+        monkeypatch.setattr(module, "Consumer", Recorded)
+    DesiredState(settings)
+    membership.Membership(settings, "group", "client", lambda _: None)
+    assert [each["auto.offset.reset"] for each in built] == ["error", "error"]
+    assert "auto.offset.reset" not in settings.librdkafka()

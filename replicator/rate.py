@@ -7,6 +7,7 @@ from typing import Final
 
 BURST_S: Final = 0.1  # how much of the quota may come at once after a pause
 SMALLEST: Final = 16 << 10  # bytes that are worth a question
+_TICK_S: Final = 0.001
 
 
 class Rate:
@@ -28,11 +29,11 @@ class Rate:
             return int(tokens) if tokens >= min(SMALLEST, self.quota * BURST_S) else 0
 
     def wait(self, now: float) -> float:
-        """Seconds until `allowance` is more than 0."""
+        """Seconds until `allowance` is more than 0, when it is 0 now; never so few that a clock cannot tell."""
         if self.quota is None:
             return 0.0
         with self._lock:
-            return max(0.0, (min(SMALLEST, self.quota * BURST_S) - self._refilled(now)) / self.quota)
+            return max(_TICK_S, (min(SMALLEST, self.quota * BURST_S) - self._refilled(now)) / self.quota)
 
     def spend(self, size: int, now: float) -> None:
         """`size` bytes came in."""

@@ -90,7 +90,7 @@ class SendLane(Lane):
         request: list[tuple[Route, Outgoing]] = []
         size = 0
         now = int(time.time() * 1000)
-        while size < REQUEST_BYTES and (route := self._shares.next()) is not None:
+        while size < REQUEST_BYTES and (route := self._shares.next(size)) is not None:
             wanted = route.kind  # the fetching side may change it at any time
             if wanted != self.kind:
                 if route.copy.idle:  # it changes lanes while nothing of it is on its way

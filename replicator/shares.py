@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
 AHEAD_BYTES: Final = 1 << 20  # how far a flow may run ahead of one that has more to send but had its turns
+LEAST_REQUEST: Final = 64 << 10
 
 
 class Sharing(Protocol):
@@ -63,15 +64,24 @@ class Shares(Generic[Part]):
                 flow.clock = max(flow.clock, self._now)
             (flow.again if id(part) in self._had_turn else flow.waiting).append(part)
 
-    def next(self) -> Part | None:
-        """Whose turn it is in this request; None when it is complete."""
+    def next(self, size: int) -> Part | None:
+        """Whose turn it is in this request, which has `size` bytes so far; None when it is complete.
+
+        A flow that is behind and had all its turns makes the others wait for the next request, unless this one would
+        be so small that waiting costs more than the share is worth: a flow of one partition with tiny batches cannot
+        use its share, and what it does not use is forgiven.
+        """
         with self._lock:
             flow = min((each for each in self._flows.values() if each.waiting), key=_clock, default=None)
             if flow is None:
                 return None
             behind = min((each.clock for each in self._flows.values() if each.again), default=flow.clock)
             if flow.clock - behind > AHEAD_BYTES:
-                return None
+                if size >= LEAST_REQUEST:
+                    return None
+                for each in self._flows.values():
+                    each.clock = max(each.clock, flow.clock - AHEAD_BYTES)
+                behind = flow.clock - AHEAD_BYTES
             self._now = max(self._now, min(flow.clock, behind))
             part = flow.waiting.popleft()
             self._queued.discard(id(part))

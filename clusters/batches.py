@@ -19,7 +19,7 @@ from clusters.errors import ProtocolError
 HEADER_SIZE = 61
 CRC_FROM = 21
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 MAX_SEQUENCE = (1 << 31) - 1
 ABORT, COMMIT = 0, 1
 
@@ -98,15 +98,20 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
     last_offset_delta: int | None = None,
+    delete_horizon: int | None = None,
 ) -> bytes:
-    """A batch as a producer sends it. Offsets with gaps, or a larger `last_offset_delta`, make a compacted one."""
-    first = records[0].timestamp if records else -1
+    """A batch as a producer sends it. Offsets with gaps, or a larger `last_offset_delta`, make a compacted one.
+
+    delete_horizon: when the cleaner may remove its tombstones; it stands in place of the first timestamp (KIP-534).
+    """
+    first = delete_horizon if delete_horizon is not None else records[0].timestamp if records else -1
     body = b"".join(_record(record, first) for record in records)
     if codec == "gzip":
         body = gzip.compress(body, mtime=0)
     elif codec != "none":
         raise ValueError(f"codec {codec} cannot be built here; none and gzip can")
     attributes = CODECS[codec] | TRANSACTIONAL * transactional | CONTROL * control
+    attributes |= DELETE_HORIZON * (delete_horizon is not None)
     if last_offset_delta is None:
         last_offset_delta = records[-1].offset if records else 0
     newest = max((record.timestamp for record in records), default=-1)

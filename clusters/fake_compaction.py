@@ -1,0 +1,68 @@
+"""The log cleaner on a log in memory: what compaction leaves of batches.
+
+Rules: Kafka 4.3's Cleaner and MemoryRecords.filterTo. A batch keeps its base offset, its last offset, its producer id,
+epoch and base sequence whatever is taken out of it. One that loses all records is gone, except that of each producer
+the newest batch stays as an empty one, for its sequence. Records above the last stable offset and those of the active
+segment (here: the last batch) are never touched.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from clusters.batches import CODECS, DELETE_HORIZON, Record, build_batch, header, stored
+
+if TYPE_CHECKING:
+    from clusters.fake_log import PartitionLog, Stored
+
+_NAMES = {number: name for name, number in CODECS.items()}
+
+
+def compacted(log: PartitionLog, before: int, now_ms: int) -> list[Stored]:
+    """The log's batches after the cleaner has been through everything below `before`."""
+    until = min(before, log.last_stable(), log.batches[-1].header.base_offset if log.batches else 0)
+    cleaned = [kept for kept in log.batches if kept.header.last_offset < until]
+    newest: dict[bytes, int] = {}
+    for kept in cleaned:
+        if not kept.header.is_control and not log.is_aborted(kept.header):
+            newest |= {record.key: record.offset for record in log.records_of(kept) if record.key is not None}
+    sequences = {state.producer_id: state.last_sequence for state in log.producers.describe()}
+    left: list[Stored] = []
+    for kept in log.batches:
+        if kept not in cleaned or kept.header.is_control or not kept.header.count:
+            left.append(kept)
+            continue
+        records = [] if log.is_aborted(kept.header) else log.records_of(kept)
+        survivors = [each for each in records if each.key is None or newest[each.key] == each.offset]
+        last_of_producer = (
+            kept.header.producer_id >= 0 and sequences.get(kept.header.producer_id) == kept.header.last_sequence
+        )
+        if survivors or last_of_producer:
+            left.append(_rewritten(kept, survivors, now_ms + int(log.config("delete.retention.ms"))))
+    return left
+
+
+def _rewritten(kept: Stored, survivors: list[Record], horizon: int) -> Stored:
+    """With these records only. Batches with tombstones get a delete horizon the first time."""
+    head = kept.header
+    if len(survivors) == head.count:
+        return kept
+    tombstones = any(record.value is None for record in survivors)
+    if head.attributes & DELETE_HORIZON:
+        horizon, tombstones = struct.unpack_from(">q", kept.data, 27)[0], True
+    batch = build_batch(
+        [
+            Record(each.offset - head.base_offset, each.timestamp, each.key, each.value, each.headers)
+            for each in survivors
+        ],
+        codec=_NAMES[head.codec] if survivors else "none",
+        producer_id=head.producer_id,
+        epoch=head.producer_epoch,
+        base_sequence=head.base_sequence,
+        transactional=head.is_transactional,
+        last_offset_delta=head.last_offset_delta,
+        delete_horizon=horizon if tombstones else None,
+    )
+    data = stored(batch, head.base_offset, head.leader_epoch)
+    return type(kept)(header(data), data)

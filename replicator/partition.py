@@ -17,7 +17,7 @@ from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch, Sifted
 from replicator.epochs import Epoch
-from replicator.errors import BadBatch
+from replicator.errors import BadBatch, Compacted
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
 from replicator.states import LookAgain, Loud, Span
@@ -31,6 +31,17 @@ _SUSPICIOUS = {
     codes.OUT_OF_ORDER_SEQUENCE_NUMBER: "duplicated",
     codes.DUPLICATE_SEQUENCE_NUMBER: "duplicated",
 }
+# After these the batch is not in the log, and will not be. (After a timeout it may be, and not be visible yet.)
+_CERTAIN = frozenset(
+    {
+        *_SUSPICIOUS,
+        *_REJECTED,
+        codes.NOT_LEADER_OR_FOLLOWER,
+        codes.NOT_ENOUGH_REPLICAS,
+        codes.INVALID_PRODUCER_EPOCH,
+        codes.UNKNOWN_TOPIC_ID,
+    }
+)
 _DENIED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -102,8 +113,12 @@ class PartitionCopy:
     quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
     refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
     too_large: bool = False  # the target's limit is lower than we thought
+    alone: bool = False  # nobody else writes under this producer epoch: holes may be copied (`replicator.fencing`)
+    needs_epoch: bool = False  # what the ledger tells whoever looks next: this producer epoch is not to be shared
+    unanswered: bool = False  # something was sent and nobody knows whether it landed
     expiration_ms: int | None = None  # the target's producer.id.expiration.ms
     lock: Lock = field(default_factory=Lock, repr=False)
+    _fetched: bool = False
     _prepared: int = -1  # target offset behind the last batch in ready
     _expected: int = -1  # source offset that would extend the current run
     _blocked_from: deque[int] = field(default_factory=deque)  # run starts that the ledger has not confirmed, in order
@@ -111,6 +126,7 @@ class PartitionCopy:
     def __post_init__(self) -> None:
         self._prepared = self.acked
         self._expected = self.copied_through = self.position
+        self.needs_epoch = self.alone
 
     def accept(self, sifted: Sifted) -> list[Run]:
         """Take what a Fetch at `position` brought. Returns the runs that the ledger must hold before they are sent.
@@ -138,9 +154,25 @@ class PartitionCopy:
                 self.leader_epoch = sifted.leader_epoch
             if sifted.refused is not None and self.refused is None:
                 self.refused = _refused(sifted.refused)
+            if self._shares(sifted):
+                runs.append(Run(self._prepared, self.position))  # says nothing new, but the ledger gets a record
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
+
+    def _shares(self, sifted: Sifted) -> bool:
+        """Whether what the ledger has to say about this producer epoch is another thing from now on.
+
+        Of an epoch that was begun to be alone the first answer decides: no hole in it, and the epoch may be shared from
+        here on, as long as nobody meets one.
+        """
+        before = self.needs_epoch
+        if isinstance(sifted.refused, Compacted):
+            self.needs_epoch = True
+        elif self.alone and not self._fetched and not sifted.holes:
+            self.alone = self.needs_epoch = False
+        self._fetched = True
+        return self.needs_epoch != before
 
     def announce(self, runs: list[Run]) -> None:
         """These runs are on their way to the ledger; batches from the first of them on wait for `durable`."""
@@ -190,6 +222,7 @@ class PartitionCopy:
                 self.depth = self._depth(sent.max_timestamp, now)
                 self._when_empty()
                 return
+            self.unanswered = self.unanswered or answer.error not in _CERTAIN
             found = self._judged(sent, answer)
             if self.trouble is None or (isinstance(found, Loud) and isinstance(self.trouble, LookAgain)):
                 self.trouble = found
@@ -197,6 +230,7 @@ class PartitionCopy:
     def connection_lost(self, reason: str) -> None:
         """Nothing is known about what was in flight."""
         with self.lock:
+            self.unanswered = self.unanswered or bool(self.in_flight)
             self.in_flight.clear()
             if self.trouble is None:
                 self.trouble = LookAgain(reason)
@@ -304,4 +338,8 @@ class PartitionCopy:
 
 def _refused(batch: BadBatch) -> Loud | LookAgain:
     """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    return LookAgain(str(batch), batch.state) if batch.passing else Loud(batch.state, str(batch))
+    if isinstance(batch, Compacted):
+        return LookAgain(str(batch))
+    if batch.passing:
+        return LookAgain(str(batch), batch.state)
+    return Loud(batch.state, str(batch), source=Span(batch.base_offset, batch.base_offset + 1))

@@ -129,7 +129,7 @@ class Ledger:
     """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from."""
 
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
-    positions: dict[PartitionKey, Known] = field(default_factory=dict)  # of `partitions`: what is copied in transactions
+    positions: dict[PartitionKey, Known] = field(default_factory=dict)  # those that are copied in transactions
     records: dict[PartitionKey, tuple[str, ...]] = field(default_factory=dict)
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:

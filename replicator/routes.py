@@ -130,7 +130,7 @@ class Routes:
             quarantine=self._quarantine if copy.quarantine else None,
         )
         self._routes[id(route)], self._senders[id(route)] = route, taken.sender
-        seat.took_route(route)
+        seat.took_route(route, taken.known.position.note)
         taken.sender.add(Lane(copy, taken.target.leader, lambda: route.room()), taken.session)
         self._link("fetch", source, taken.source.leader).add(route)
         log.info(

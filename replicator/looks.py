@@ -19,7 +19,7 @@ from replicator.seat import Seat
 from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken, take_over
 from replicator.transactions.senders import Senders
-from replicator.transactions.takeover import TakenInTransactions, take_over_in_transactions
+from replicator.transactions.takeover import TakenInTransactions, TakeOver
 
 TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
 
@@ -72,8 +72,10 @@ class Looks:
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
         slots = {seat.key: seat.slot for seat in seats}
+        orders = {seat.key: seat.order for seat in seats if seat.order is not None}
         if record.flow.delivery == "transactions":
-            return {**take_over_in_transactions(record, slots, source, self.target, self.stillness, self.senders)}
+            taking = TakeOver(record, source, self.target, self.stillness, self.senders, self.writer, orders)
+            return {**taking.of(slots)}
         taken = take_over(
             record,
             slots,
@@ -83,7 +85,7 @@ class Looks:
             self.stillness,
             self.worker_id,
             self.writer,
-            {seat.key: seat.order for seat in seats if seat.order is not None},
+            orders,
         )
         return {**taken}
 

@@ -35,7 +35,9 @@ Entry = tuple[str, Value | None]  # key and value of a ledger record; None is a 
 @dataclass(frozen=True, slots=True)
 class Position:
     """A partition as of one transaction. begin: where its copy began; position: the next source offset; leader_epoch:
-    of the source batch before it (-1: unknown); block: number of the block that `stretches` is the beginning of."""
+    of the source batch before it (-1: unknown); block: number of the block that `stretches` is the beginning of.
+    generation: grows with every order that was obeyed; order, note: the newest of them (replicator.orders); since: the
+    first block that counts, what older ones describe was given up by an order to reseed."""
 
     key: PartitionKey
     source_id: uuid.UUID
@@ -45,6 +47,10 @@ class Position:
     leader_epoch: int = -1
     block: int = 0
     stretches: tuple[Stretch, ...] = ()
+    generation: int = 1
+    order: str = ""
+    note: str = ""
+    since: int = 0
 
     @property
     def target_end(self) -> int:
@@ -61,15 +67,23 @@ class Position:
             "leader_epoch": self.leader_epoch,
             "block": self.block,
             "stretches": packed(self.stretches),
+            "generation": self.generation,
+            "order": self.order,
+            "note": self.note,
+            "since": self.since,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that the ledger says of a partition: its position, and its full blocks by number."""
+    """All that the ledger says of a partition: its position, and its full blocks by number.
+
+    stale: numbers of blocks that do not count any more and may be deleted.
+    """
 
     position: Position
     blocks: Mapping[int, tuple[Stretch, ...]] = field(default_factory=dict)
+    stale: tuple[int, ...] = ()
 
     @property
     def map(self) -> StretchMap:
@@ -86,6 +100,7 @@ class Track:
         self._blocks = deque(
             (number, block[-1].target + block[-1].records) for number, block in sorted(known.blocks.items())
         )
+        self._stale = known.stale
         self._next: tuple[Position, list[tuple[int, int]], int] | None = None
 
     def advance(self, landed: Iterable[Stretch], position: int, leader_epoch: int, log_start: int = -1) -> list[Entry]:
@@ -93,7 +108,7 @@ class Track:
         `position`. log_start: the target's, if it is known."""
         here = self.position
         stretches, number = coalesced([*here.stretches, *landed]), here.block
-        entries: list[Entry] = []
+        entries: list[Entry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
         filled: list[tuple[int, int]] = []
         while len(stretches) > BLOCK_STRETCHES:
             block, stretches = stretches[:BLOCK_STRETCHES], stretches[BLOCK_STRETCHES:]
@@ -116,7 +131,7 @@ class Track:
             for _ in range(gone):
                 self._blocks.popleft()
             self._blocks.extend(filled)
-            self._next = None
+            self._next, self._stale = None, ()
 
     def rolled_back(self) -> None:
         self._next = None
@@ -145,10 +160,16 @@ def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
                 topic=LEDGER,
                 partition=record.partition,
             ) from None
-    return {
-        position.key: Known(position, {n: b for n, b in blocks.get(where, {}).items() if n < position.block})
-        for where, position in positions.items()
-    }
+    return {position.key: _known(position, blocks.get(where, {})) for where, position in positions.items()}
+
+
+def _known(position: Position, blocks: dict[int, tuple[Stretch, ...]]) -> Known:
+    counting = range(position.since, position.block)
+    return Known(
+        position,
+        {number: block for number, block in blocks.items() if number in counting},
+        tuple(sorted(number for number in blocks if number < position.since)),
+    )
 
 
 def packed(stretches: Iterable[Stretch]) -> list[list[int]]:
@@ -181,6 +202,10 @@ def _position(value: dict[str, Any]) -> Position:
         leader_epoch=value["leader_epoch"],
         block=value["block"],
         stretches=unpacked(value[STRETCHES]),
+        generation=value["generation"],
+        order=value["order"],
+        note=value["note"],
+        since=value["since"],
     )
 
 

@@ -12,16 +12,15 @@ from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import FetchPartition
 from replicator.batches import Batch, sift
-from replicator.ledger import Ledger
 from replicator.look import Address, Led
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
 from replicator.transactions.copy import Path, TransactionCopy
+from replicator.transactions.decide import Ends, Goes, decide
 from replicator.transactions.positions import Known, Track, known_in
 from replicator.transactions.slot import Lane, SlotWriter
 from replicator.transactions.stretches import StretchMap
-from replicator.transactions.takeover import decide
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3
@@ -166,16 +165,16 @@ class TransactingWorker:
 
     def open(self) -> None:
         self.writer.open()
-        ledger = Ledger({}, positions=self.world.known())
+        ledger = self.world.known()
         self.copies = []
         for partition in range(self.world.partitions):
             here, there = (
                 self._led(self.world.source, TOPIC, partition),
                 self._led(self.world.target, MERGED, partition),
             )
-            decided = decide(key_of(partition), ledger, here, there, "earliest", True)
-            assert isinstance(decided, tuple), decided
-            known, begins = decided
+            decided = decide(key_of(partition), ledger.get(key_of(partition)), Ends.of(here, there, True), "earliest")
+            assert isinstance(decided, Goes), decided
+            known, begins = decided.known, decided.begins
             copy = TransactionCopy(
                 key=key_of(partition),
                 source_id=here.topic_id,

@@ -1,0 +1,163 @@
+"""How a partition goes on that is copied in transactions: the ledger, one look at both logs, an order; no I/O.
+
+There is less to judge than where sequence numbers count (`replicator.resume`): the position was committed with the
+records, so the target's log is not asked for anything but its topic id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from replicator.look import Led
+from replicator.offsetmap import Run
+from replicator.orders import Order
+from replicator.partition import PartitionKey
+from replicator.states import LookAgain, Loud, Span
+from replicator.transactions.positions import Known, Position
+
+Trouble = Loud | LookAgain
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; diverges_at: the first
+    copied source offset that is not the source's any more (KIP-320), None while all are."""
+
+    source_id: uuid.UUID
+    source_start: int
+    source_end: int
+    target_id: uuid.UUID
+    target_start: int
+    target_end: int
+    source_settled: bool = False
+    diverges_at: int | None = None
+
+    @staticmethod
+    def of(source: Led, target: Led, settled: bool) -> Ends:
+        return Ends(
+            source.topic_id, source.start, source.end, target.topic_id, target.start, target.end, source_settled=settled
+        )
+
+    def parted_at(self, offset: int) -> Ends:
+        return replace(self, diverges_at=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Goes:
+    """Go on from what is known. begins: the ledger has to be told of it before anything else."""
+
+    known: Known
+    begins: bool = False
+
+
+def decide(key: PartitionKey, known: Known | None, ends: Ends, start: Literal["earliest", "latest"]) -> Goes | Trouble:
+    """What the ledger and the logs say. `start` counts for a partition that nobody has copied yet."""
+    if known is None:
+        position = ends.source_start if start == "earliest" else ends.source_end
+        begun = Position(key, ends.source_id, ends.target_id, Run(ends.target_end, position), position)
+        return Goes(Known(begun), begins=True)
+    return _other_topics(known.position, ends) or _source_range(known, ends) or Goes(known)
+
+
+def obeyed(
+    order: Order, decided: Goes | Trouble, known: Known, ends: Ends, start: Literal["earliest", "latest"]
+) -> Goes | Trouble:
+    """What becomes of a partition for which `decide` decided as it did, now that there is an order (replicator.orders):
+    nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
+    at = known.position
+    if order.id == at.order or not isinstance(decided, Loud):
+        return decided
+    why_not = _unfit(order, decided, at, ends)
+    if why_not:
+        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        return replace(decided, error=f"{decided.error}; {told}")
+    noted = replace(at, generation=at.generation + 1, order=order.id, note=order.note)
+    if order.kind == "accept-gap" and order.lost is not None:
+        gone_on = replace(noted, position=order.lost.end, leader_epoch=-1)
+        return Goes(replace(known, position=gone_on), begins=True)
+    source = at.begin.source if start == "latest" and ends.source_id == at.source_id else ends.source_start
+    source = min(max(source, ends.source_start), ends.source_end)
+    afresh = replace(
+        noted,
+        source_id=ends.source_id,
+        target_id=ends.target_id,
+        begin=Run(ends.target_end, source),
+        position=source,
+        leader_epoch=-1,
+        block=at.block + 1,
+        stretches=(),
+        since=at.block + 1,
+    )
+    return Goes(Known(afresh, {}, tuple(sorted({*known.blocks, *known.stale}))), begins=True)
+
+
+def _unfit(order: Order, decided: Loud, at: Position, ends: Ends) -> str:
+    """Why the order does not answer what is there; empty when it does."""
+    if order.generation != at.generation:
+        return f"it answers generation {order.generation} of the ledger, the newest is {at.generation}; give it again"
+    if order.kind == "accept-gap":
+        if decided.state != order.state:
+            return f"it answers {order.state}"
+        if decided.source != order.lost:
+            return f"it gives up source offsets {order.lost}, but {decided.source} are gone; give it again"
+        return ""
+    if ends.target_id != order.target_id:
+        return f"it is for the target topic with id {order.target_id}, now there is {ends.target_id}; give it again"
+    if ends.target_id == at.target_id and ends.target_start != ends.target_end:
+        return f"the target still holds offsets {Span(ends.target_start, ends.target_end)}; empty it first"
+    return ""
+
+
+def _other_topics(at: Position, ends: Ends) -> Loud | None:
+    if ends.target_id != at.target_id:
+        return Loud(
+            "target_gone",
+            f"the target topic has id {ends.target_id}, the ledger {at.target_id}",
+            expected_id=at.target_id,
+            found_id=ends.target_id,
+        )
+    if ends.source_id != at.source_id:
+        there = Span(ends.source_start, ends.source_end)
+        return Loud(
+            "source_recreated",
+            f"the source topic has id {ends.source_id}, the ledger {at.source_id}; the old one was copied through "
+            f"{at.position}, the new one holds offsets {there}",
+            source=there,
+            expected_id=at.source_id,
+            found_id=ends.source_id,
+        )
+    return None
+
+
+def _source_range(known: Known, ends: Ends) -> Trouble | None:
+    position = known.position.position
+    if position < ends.source_start:
+        lost = Span(position, ends.source_start)
+        return Loud(
+            "source_expired",
+            f"source offsets {lost} are gone, at most {lost.end - lost.first} records: the log now starts at "
+            f"{ends.source_start}",
+            source=lost,
+        )
+    if ends.diverges_at is not None:
+        return _truncated(ends.diverges_at, known, ends)
+    if position <= ends.source_end:
+        return None
+    if not ends.source_settled:
+        return LookAgain(f"the source's log ends at {ends.source_end}, below {position}: it may still be recovering")
+    return _truncated(ends.source_end, known, ends)
+
+
+def _truncated(first: int, known: Known, ends: Ends) -> Loud:
+    """`first`: the first source offset that was copied and is not the source's any more."""
+    gone = Span(first, known.position.position)
+    kept = Span(known.map.to_target(first, ends.target_end), known.position.target_end)
+    return Loud(
+        "source_truncated",
+        f"source offsets {gone} were copied and do not exist there any more (its log now ends at {ends.source_end}); "
+        f"between target offsets {kept} stands what the source lost",
+        source=gone,
+        target=kept,
+    )

@@ -85,7 +85,7 @@ def scram_user(secured: Secured, user: str, password: str) -> None:
     """Make the user, or give it this password, for both SCRAM mechanisms; returns when the broker has heard of it."""
     from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-    quiet = {"log_level": 0}
+    quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200}  # it knocks until the broker has heard of the user
     admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap, **quiet})
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         change = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())

@@ -1,0 +1,74 @@
+"""GSSAPI with a real KDC, where Debian's krb5-kdc and the package gssapi are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clusters.errors import AuthenticationFailed
+from clusters.settings import ConnectionSettings, Kerberos
+from clusters.wire.connection import connect
+from lab import clusters, kerberos
+from lab.broker import free_ports
+
+pytest.importorskip(
+    "gssapi", reason="the Python package gssapi is not installed (watershed[gssapi])", exc_type=ImportError
+)
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(bool(kerberos.missing()), reason=f"no {', '.join(kerberos.missing())}: Debian's krb5-kdc"),
+]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSettings]:
+    directory = tmp_path_factory.mktemp("kerberos")
+    with kerberos.realm(directory / "realm") as realm, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(realm.conf))
+        patch.setenv("KRB5CCNAME", f"FILE:{directory}/cache")
+        patch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={realm.conf}")
+        [port] = free_ports(1)
+        try:
+            clusters.up(directory / "lab", ["kerberised"], settings=_properties(port, realm))
+            yield ConnectionSettings(
+                "kerberised",
+                (f"localhost:{port}",),
+                protocol="SASL_PLAINTEXT",
+                mechanism="GSSAPI",
+                kerberos=Kerberos("broker", f"ann@{kerberos.REALM}", str(realm.keytab("ann"))),
+            )
+        finally:
+            clusters.down(directory / "lab")
+
+
+def _properties(port: int, realm: kerberos.Realm) -> dict[str, str]:
+    keytab = realm.keytab("broker/localhost")
+    login = f'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="{keytab}" '
+    listening = f"PLAINTEXT://{{host}}:{{port}},KERBEROS://localhost:{port}"
+    return {
+        "listeners": listening + ",CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": listening,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KERBEROS:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "broker",
+        "listener.name.kerberos.gssapi.sasl.jaas.config": f'{login}principal="broker/localhost@{kerberos.REALM}";',
+    }
+
+
+def test_a_raw_connection(settings: ConnectionSettings) -> None:
+    with closing(connect(settings)) as wire:
+        assert wire.metadata(()).brokers == {1: ("localhost", int(settings.bootstrap[0].rpartition(":")[2]))}
+
+
+def test_another_service_than_the_brokers(settings: ConnectionSettings, tmp_path: Path) -> None:
+    assert settings.kerberos is not None
+    other = replace(settings, kerberos=replace(settings.kerberos, service="another"))
+    with pytest.raises(AuthenticationFailed, match=r"Kerberos as ann@.* for another@localhost failed.*keytab"):
+        connect(other)
+    nobody = replace(settings, kerberos=replace(settings.kerberos, keytab=str(tmp_path / "none")))
+    with pytest.raises(AuthenticationFailed, match=r"Kerberos as ann@"):
+        connect(nobody)

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 
 BURST_S: Final = 0.1  # how much of the quota may come at once after a pause
 SMALLEST: Final = 16 << 10  # bytes that are worth a question
 _TICK_S: Final = 0.001
+
+
+class Rates:
+    """The limits of the flows of one worker. A flow's quota is for all workers together; each takes the part of it
+    that its partitions are of all."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, Rate] = {}
+        self._quotas: dict[str, float | None] = {}
+        self._parts: dict[str, float] = {}
+
+    def of(self, flow: str, quota: float | None) -> Rate:
+        """The limit of a flow whose quota is so many bytes a second."""
+        rate = self._rates.setdefault(flow, Rate(None))
+        self._quotas[flow] = quota
+        self._set(flow)
+        return rate
+
+    def share(self, parts: Mapping[str, float]) -> None:
+        """From now on this worker has these parts of the flows, more than 0 and at most 1 where it has any."""
+        self._parts = dict(parts)
+        for flow in self._rates:
+            self._set(flow)
+
+    def forget(self, flow: str) -> None:
+        """Routes made from now on get a fresh limit."""
+        self._rates.pop(flow, None)
+
+    def _set(self, flow: str) -> None:
+        quota, part = self._quotas[flow], self._parts.get(flow, 1.0)
+        self._rates[flow].quota = None if quota is None else quota * (part or 1.0)
 
 
 class Rate:

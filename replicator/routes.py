@@ -19,7 +19,7 @@ from replicator.look import Address
 from replicator.offsetmap import Run
 from replicator.partition import PartitionCopy, PartitionKey
 from replicator.quarantine import Quarantine
-from replicator.rate import Rate
+from replicator.rate import Rates
 from replicator.repack import Terms
 from replicator.seat import Seat
 from replicator.takeover import EPOCHS_KEPT, Taken
@@ -47,7 +47,7 @@ class Routes:
     discovery: Discovery
     _routes: dict[int, Route] = field(default_factory=dict)
     _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
-    _rates: dict[str, Rate] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)
     _quarantine: Quarantine = field(init=False)
     _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
@@ -86,7 +86,7 @@ class Routes:
         route = Route(
             copy=copy,
             ledger=ledger,
-            rate=self._rates.setdefault(seat.key.flow, Rate(seat.record.flow.quota)),
+            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
             leave_out=self.guards.of(seat.record, source),
             source=taken.source.leader,
             target=taken.target.leader,
@@ -120,7 +120,7 @@ class Routes:
         route = Route(
             copy=copy,
             ledger=None,
-            rate=self._rates.setdefault(seat.key.flow, Rate(seat.record.flow.quota)),
+            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
             leave_out=guard,
             source=taken.source.leader,
             target=taken.target.leader,
@@ -155,7 +155,7 @@ class Routes:
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: fresh limits."""
-        self._rates.pop(flow_id, None)
+        self.rates.forget(flow_id)
 
     def sweep(self) -> None:
         """Forget links that have ended."""

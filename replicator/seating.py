@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,18 @@ def places(
                     held = mapped.held if partition >= mapped.copied else None
                     found[key] = Place(record, serving, held, mapped.note if partition == 0 else "")
     return found
+
+
+def shares(
+    ours: Collection[PartitionKey], flows: Mapping[str, FlowRecord], topics: Mapping[str, Sequence[Mapped]]
+) -> dict[str, float]:
+    """What part of each flow's partitions is ours, and so of its quota: all workers together must not exceed it."""
+    mine = Counter(key.flow for key in ours)
+    everybody = {
+        flow_id: sum(mapped.partitions for mapped in topics.get(flow_id, ()) if record.flow.selects(mapped.topic))
+        for flow_id, record in flows.items()
+    }
+    return {flow_id: mine[flow_id] / total for flow_id, total in everybody.items() if total}
 
 
 def same_copy(before: PlanFlow, after: PlanFlow) -> bool:

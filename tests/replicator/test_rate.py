@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.rate import BURST_S, Rate
+from replicator.rate import BURST_S, Rate, Rates
 
 
 def taken(rate: Rate, seconds: float, batch: int, step: float = 0.001) -> int:
@@ -52,3 +52,16 @@ def test_without_a_limit() -> None:
     rate.spend(10**12, 0.0)
     assert rate.allowance(0.0) is None
     assert rate.wait(0.0) == 0.0
+
+
+def test_the_workers_of_a_flow_share_its_quota() -> None:
+    rates = Rates()
+    rates.share({"orders": 0.25})
+    rate = rates.of("orders", 1_000_000)
+    assert rate.quota == 250_000
+    assert rates.of("orders", 1_000_000) is rate
+    rates.share({"orders": 1.0})
+    assert rate.quota == 1_000_000
+    assert rates.of("free", None).quota is None
+    rates.forget("orders")
+    assert rates.of("orders", 8_000) is not rate

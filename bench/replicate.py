@@ -11,6 +11,7 @@ One run, the same loaded topics, one contender after the other with nothing else
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -188,6 +189,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers and workers are ended, too
     try:
         sys.exit(main())
     except LabError as error:

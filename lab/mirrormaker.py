@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ from typing import Any
 from lab.broker import HOST, LOG_CONFIG, free_ports
 from lab.errors import LabError
 from lab.jars import jars, java
-from lab.process import Process, alive, end, spawn
+from lab.process import Process, alive, end, send, spawn
 
 READY_S = 90.0
 JVM = (
@@ -79,6 +80,7 @@ class MirrorMaker:
             time.sleep(0.05)
 
     def stop(self) -> None:
+        send(self.process, signal.SIGCONT)  # it may be stopped, and then hears nothing
         end([self.process])
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from clusters.admin import Admin
 from lab.jars import jars, java
-from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, reports, times, wait_reports
+from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, times, wait_reports
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -130,7 +130,7 @@ def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
         with workers(plan, "cloud", tmp_path) as start:
             worker = start()
             wait_copied(settings, plan, topic_name, 2)
-            assert {each.state for each in reports(settings["cloud"], plan).values()} == {"running"}
+            wait_reports(settings["cloud"], plan, lambda told: {each.state for each in told.values()} == {"running"})
             assert "link lost" not in worker.log.read_text()
     finally:
         quota(bootstraps[0], "watershed", "--delete-config consumer_byte_rate")
@@ -168,15 +168,9 @@ def test_a_hanging_transaction_at_the_source(faulty, topic_name, tmp_path):
     assert assert_exact_copy(settings, plan, topic_name, 1) == 600
 
 
-def denied(settings, topic: str, operation: AclOperation) -> AclBinding:
+def acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
     return AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        operation,
-        AclPermissionType.DENY,
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission
     )
 
 
@@ -193,8 +187,12 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
             start()
             for topic in (closed, open_):
                 progress(settings["cloud"], topic, [0], 500)
-            binding = denied(settings, closed, right)
-            for future in admin.create_acls([binding]).values():
+            # With a first ACL on a topic nobody may do anything that is not allowed.
+            rules = [
+                acl(closed, AclOperation.ALL, AclPermissionType.ALLOW),
+                acl(closed, right, AclPermissionType.DENY),
+            ]
+            for future in admin.create_acls(rules).values():
                 future.result(10)
             try:
                 until = time.monotonic() + 20

@@ -34,11 +34,11 @@ def test_random_faults(minutes: float, tmp_path) -> None:
     chance = random.Random(seed)
     print(f"\nSOAK_SEED={seed}, {minutes:g} minutes, histories in {tmp_path}")
     topics = [f"orders-{number}" for number in range(1, MOST_EPISODES + 1)]
-    until = time.monotonic() + minutes * 60
     faults: Counter[str] = Counter()
     copied = 0
     with faulty_clusters(tmp_path / "clusters", NODES) as faulty:
         plan = applied(faulty.through, plan_for(faulty.through, "soak", *topics, replication_factor=3))
+        until = time.monotonic() + minutes * 60
         with workers(plan, "cloud", tmp_path) as start:
             world = World(faulty, plan, "", PARTITIONS, start, chance)
             for number, topic in enumerate(topics, 1):

@@ -3,16 +3,21 @@ record leads back to the application that wrote it."""
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as WirePartition
+from confluent_kafka.admin import AdminClient
 
+from cli.main import main
 from clusters.admin import Admin
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
@@ -114,11 +119,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 for topic, (_, to) in WRITTEN.items():
                     if alias in to:
                         admin.create_topic(topic, PARTITIONS, 1, COMPACTED if topic in TABLES else {})
-        path = directory / "lineage.yaml"
-        lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in settings.items())
-        mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
-        path.write_text(FLOWS.format(clusters=lines, mesh=mesh))
-        found = World(settings, compile_path(path))
+        found = World(settings, compile_path(written(settings, directory)))
         apply_plan(found.plan, settings.__getitem__)
         with ExitStack() as running:
             for alias in ALIASES:
@@ -133,10 +134,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         clusters.down(directory / "lab")
 
 
+def written(settings: dict[str, ConnectionSettings], folder: Path, more: str = "") -> Path:
+    """The topology file."""
+    lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in settings.items())
+    mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
+    path = folder / "lineage.yaml"
+    path.write_text(FLOWS.format(clusters=lines, mesh=mesh) + more)
+    return path
+
+
 def write(world: World) -> None:
-    """Applications on all clusters, at the same time, into the very topics that are copied."""
-    producers = {alias: Producer(each.librdkafka({"linger.ms": 2})) for alias, each in world.settings.items()}
+    """Applications on all clusters, at the same time, into the very topics that are copied. They write as applications
+    do: without a producer id (east), idempotently (west), in transactions (hub)."""
+    ways = {"east": {}, "west": {"enable.idempotence": True}, "hub": {"transactional.id": "billing"}}
+    producers = {
+        alias: Producer(each.librdkafka({"linger.ms": 2} | ways[alias])) for alias, each in world.settings.items()
+    }
+    producers["hub"].init_transactions(30)
     for turn in range(ROUNDS):
+        producers["hub"].begin_transaction()
         for topic, (births, _) in WRITTEN.items():
             for alias in births:
                 for number in range(turn * BATCH, (turn + 1) * BATCH):
@@ -144,6 +160,7 @@ def write(world: World) -> None:
                     producers[alias].produce(topic, f"{topic}/{alias}/{number}".encode(), key.encode())
         for producer in producers.values():
             producer.flush()
+        producers["hub"].commit_transaction(30)
         time.sleep(0.1)
     for topic, (births, _) in WRITTEN.items():
         world.wrote[topic] = Counter(dict.fromkeys(births, ROUNDS * BATCH))
@@ -202,7 +219,7 @@ def test_each_record_is_everywhere_once_and_in_the_order_of_its_origin(world: Wo
 
 @pytest.mark.parametrize("topic", [topic for topic in WRITTEN if topic not in TABLES])
 def test_every_record_leads_to_its_birth_place(world: World, topic: str) -> None:
-    assert_traced(world, topic, 12)
+    assert_traced(world, topic, 6)
 
 
 def assert_traced(world: World, topic: str, samples: int) -> Counter[int]:
@@ -219,6 +236,7 @@ def assert_traced(world: World, topic: str, samples: int) -> Counter[int]:
             last = found.hops[-1]
             assert (last.cluster, last.topic, last.flow) == (birth, topic, None), (name, found)
             assert (last.offset, name) in world.logs[birth, topic][partition], (name, found)
+            assert (last.producer_id >= 0) == (birth != "east"), (name, found)
             seen = [hop.cluster for hop in found.hops]
             assert len(set(seen)) == len(seen), f"{name} was on {seen}"
             lengths[len(found.hops)] += 1
@@ -248,7 +266,7 @@ def test_it_does_so_after_compaction(world: World, topic: str) -> None:
     total = sum(world.wrote[topic].values())
     for alias in to:
         assert len(world.ids(alias, topic)) < total / 2, f"{topic} on {alias} was not compacted"
-    lengths = assert_traced(world, topic, 20)
+    lengths = assert_traced(world, topic, 8)
     assert max(lengths) == 3, lengths
 
 
@@ -260,7 +278,7 @@ def compact(world: World, topic: str) -> None:
     while True:
         time.sleep(0.7)  # longer than a segment lasts; the next record rolls it
         for alias in births:
-            producer = Producer(world.settings[alias].librdkafka())
+            producer = Producer(world.settings[alias].librdkafka({"enable.idempotence": alias != "east"}))
             for partition in range(PARTITIONS):
                 number = world.wrote[topic][alias]
                 producer.produce(topic, f"{topic}/{alias}/{number}".encode(), f"{alias}-roll".encode(), partition)
@@ -300,24 +318,66 @@ def test_an_aborted_record_is_none(world: World) -> None:
     writer = Producer(world.settings["east"].librdkafka({"transactional.id": "lineage-abort"}))
     writer.init_transactions()
     writer.begin_transaction()
-    written: list[int] = []
-    writer.produce(
-        "pair", b"aborted", partition=0, on_delivery=lambda _error, message: written.append(message.offset())
-    )
+    at: list[int] = []
+    writer.produce("pair", b"aborted", partition=0, on_delivery=lambda _, message: at.append(message.offset()))
     writer.flush()
     writer.abort_transaction()
     with pytest.raises(NoRecord, match="aborted transaction"):
-        trace(ALIASES, world.settings.__getitem__, "east", "pair", 0, written[0])
+        trace(ALIASES, world.settings.__getitem__, "east", "pair", 0, at[0])
+
+
+def test_what_is_deleted_or_in_an_open_transaction_says_so(world: World) -> None:
+    settings = world.settings["east"]
+    with Admin(settings) as admin:
+        admin.create_topic("elsewhere", 1, 1)
+    plain = Producer(settings.librdkafka())
+    for number in range(5):
+        plain.produce("elsewhere", f"{number}".encode())
+    plain.flush()
+    keeper, before = AdminClient(settings.librdkafka()), WirePartition("elsewhere", 0, 3)
+    keeper.delete_records([before])[before].result(30)
+    with pytest.raises(NoRecord, match="begins at offset 3; 1 was deleted"):
+        trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 1)
+    born = trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 4)
+    assert (born.born, len(born.hops), born.hops[0].flow) == (True, 1, None)
+    writer = Producer(settings.librdkafka({"transactional.id": "lineage-open"}))
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce("elsewhere", b"open")
+    writer.flush()
+    with pytest.raises(NoRecord, match="still open"):
+        trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 5)
+    writer.commit_transaction()
+
+
+def test_the_command_prints_the_trail(world: World, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition, (offset, _) = next(
+        (number, record)
+        for number, records in world.logs["west", "spokes"].items()
+        for record in records
+        if "/east/" in record[1]
+    )
+    file = str(written(world.settings, tmp_path))
+    arguments = [file, "--cluster", "west", f"spokes:{partition}:{offset}"]
+    assert main(["trace", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["west", "hub", "east"]
+    assert "brought by hub-to-west-down in transactions (producer id " in lines[0]
+    assert "brought by east-to-hub-up in transactions (producer id " in lines[1]
+    assert "born here: written by an application (no producer id" in lines[2]
+    assert main(["trace", *arguments, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["born"]
+    assert [hop["flow"] for hop in document["hops"]] == ["hub-to-west-down", "east-to-hub-up", None]
+    assert main(["trace", *arguments[:3], f"spokes:{partition}:99999999"]) == 1
+    assert "ends at offset" in capsys.readouterr().err
 
 
 def test_a_flow_that_has_copied_alone_is_not_made_to_share(world: World, tmp_path) -> None:
     """The chain runs by sequence numbers; a way back would make applications write at both ends."""
     before = next(flow for flow in world.plan.flows if flow.id == "east-to-west-chain")
     assert before.delivery == "sequence"
-    path = tmp_path / "closed.yaml"
-    lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in world.settings.items())
-    mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
     closing = "  - {source: west, target: east, suffix: chain, topics: {include: [chain-table]}}\n"
-    path.write_text(FLOWS.format(clusters=lines, mesh=mesh) + closing)
+    path = written(world.settings, tmp_path, closing)
     with pytest.raises(CannotApply, match=r"east-to-west-chain has copied by sequence numbers.*west-to-east-chain"):
         apply_plan(compile_path(path), world.settings.__getitem__)

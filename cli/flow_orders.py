@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusters.admin import Admin
     from clusters.settings import ConnectionSettings
     from clusters.status import PartitionStatus
-    from replicator.ledger import Ledger
+    from replicator.ledger import Standing
     from replicator.orders import Order
     from replicator.partition import PartitionKey
     from topology.plan import PlanFlow
@@ -43,18 +43,18 @@ _wait = click.option(
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A flow on its target: what workers report and what the ledger holds."""
+    """A flow on its target: what workers report and where the ledger says its partitions stand."""
 
     flow: PlanFlow
     topology: str
     target: ConnectionSettings
     reports: dict[tuple[str, int], PartitionStatus]
-    ledger: Ledger
+    standing: dict[PartitionKey, Standing]
     path: Path
 
     def key(self, topic: str, partition: int) -> PartitionKey | None:
         wanted = (self.flow.id, topic, partition)
-        return next((key for key in self.ledger.partitions if (key.flow, key.topic, key.partition) == wanted), None)
+        return next((key for key in self.standing if (key.flow, key.topic, key.partition) == wanted), None)
 
 
 @click.command("accept-gap", epilog="Example: topology flow accept-gap onprem-to-cloud orders.yaml -t orders -p 3")
@@ -87,7 +87,7 @@ def accept_gap(flow_id: str, path: Path, topic: str, partition: int, yes: bool, 
         "copied\n"
         f"  copying goes on at source offset {span.end}; a reader inside the lost range continues with the next record"
     )
-    _, generation = scene.ledger.remembered(_known(scene, topic, partition))
+    generation = _known(scene, topic, partition).generation
     order = Order(
         "accept-gap", flow_id, topic, partition, report.state, generation, getpass.getuser(), lost=span
     )  # fmt: skip
@@ -123,7 +123,7 @@ def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: boo
     orders = []
     for number in numbers:
         state = _reseedable(scene, topic, number, str(found.topic_id))
-        _, generation = scene.ledger.remembered(_known(scene, topic, number))
+        generation = _known(scene, topic, number).generation
         orders.append(
             Order(
                 "reseed", flow_id, topic, number, state, generation, getpass.getuser(), target_id=found.topic_id
@@ -147,7 +147,7 @@ def _scene(flow_id: str, path: Path) -> _Scene:
     flow = plan.flow(flow_id)
     target = connector(plan)(flow.target)
     reports = {(each.topic, each.partition): each for each in read_status(target) if each.flow == flow_id}
-    return _Scene(flow, plan.topology, target, reports, read_ledger(target, flow=flow_id), path)
+    return _Scene(flow, plan.topology, target, reports, read_ledger(target, flow=flow_id).standing(), path)
 
 
 def _report(scene: _Scene, topic: str, partition: int) -> PartitionStatus:
@@ -165,7 +165,7 @@ def _report(scene: _Scene, topic: str, partition: int) -> PartitionStatus:
     return report
 
 
-def _known(scene: _Scene, topic: str, partition: int) -> PartitionKey:
+def _known(scene: _Scene, topic: str, partition: int) -> Standing:
     key = scene.key(topic, partition)
     if key is None:
         raise click.UsageError(
@@ -173,11 +173,11 @@ def _known(scene: _Scene, topic: str, partition: int) -> PartitionKey:
             f"nothing to decide. Empty the target if it holds foreign records, then `topology flow restart "
             f"{scene.flow.id} {scene.path}`"
         )
-    return key
+    return scene.standing[key]
 
 
 def _copied(scene: _Scene, topic: str) -> list[int]:
-    found = sorted(key.partition for key in scene.ledger.partitions if key.topic == topic)
+    found = sorted(key.partition for key in scene.standing if key.topic == topic)
     if not found:
         _known(scene, topic, 0)
     return found
@@ -188,10 +188,9 @@ def _reseedable(scene: _Scene, topic: str, partition: int, target_id: str) -> st
     from replicator.states import RESEEDABLE
 
     report = _report(scene, topic, partition)
-    remembered, _ = scene.ledger.remembered(_known(scene, topic, partition))
     if report.state in RESEEDABLE:
         return report.state
-    if remembered is not None and str(remembered.target_id) != target_id:
+    if str(_known(scene, topic, partition).target_id) != target_id:
         return "target_gone"
     raise click.UsageError(
         f"{topic}-{partition} of {scene.flow.id} is {report.state}; reseed answers {', '.join(sorted(RESEEDABLE))}. "
@@ -274,8 +273,8 @@ def _answered(scene: _Scene, orders: Sequence[Order], wait_s: float) -> int:
     deadline = time.monotonic() + wait_s
     while waiting and time.monotonic() < deadline:
         time.sleep(min(1.0, wait_s))
-        ledger = read_ledger(scene.target, flow=scene.flow.id)
-        obeyed = {(key.topic, key.partition): known.order for key, (known, _) in ledger.partitions.items()}
+        standing = read_ledger(scene.target, flow=scene.flow.id).standing()
+        obeyed = {(key.topic, key.partition): known.order for key, known in standing.items()}
         refused = {
             (report.topic, report.partition): report.error or ""
             for report in read_status(scene.target)

@@ -299,7 +299,9 @@ class PartitionCopy:
         if answer.error in _REJECTED:
             return self._rejected(sent, answer)
         if answer.error in _DENIED:
-            return Loud("unauthorised", f"the target answers {name}: WRITE on the topic is missing")
+            return Loud(
+                "unauthorised", f"the target answers {name}: WRITE on topic {self.key.target_topic} is missing"
+            )
         if answer.error in (codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
             self.too_large = True
             extent = f"{self._source_of(sent)}, {sent.size} bytes, meant for {extent}"

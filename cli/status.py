@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -38,9 +40,9 @@ def status(path: Path, watch: bool, form: str) -> int:
     if watch and form == "text" and sys.stdout.isatty():
         from cli.watch import watch_flows
 
-        return watch_flows(plan.topology, lambda: _flows(plan, targets))
+        return watch_flows(plan.topology, lambda: _flows(plan, targets, path))
     while True:
-        flows = _flows(plan, targets)
+        flows = _flows(plan, targets, path)
         if form == "json":
             click.echo(json.dumps({"schema": 1, "topology": plan.topology, "flows": flows}, indent=2))
         else:
@@ -50,7 +52,7 @@ def status(path: Path, watch: bool, form: str) -> int:
         time.sleep(1)
 
 
-def _flows(plan: Plan, targets: dict[str, ConnectionSettings]) -> list[dict[str, Any]]:
+def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
     from clusters.flows import read_flows
     from clusters.status import read_status
 
@@ -60,7 +62,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings]) -> list[dict[str,
     rows = []
     for flow in plan.flows:
         record = desired.get(flow.id)
-        partitions = [_partition(report, now) for report in reports if report.flow == flow.id]
+        partitions = [_partition(report, now, path) for report in reports if report.flow == flow.id]
         lags = [row["lag_records"] for row in partitions if row["lag_records"] is not None]
         waits = [row["lag_ms"] for row in partitions if row["lag_ms"] is not None]
         states = {row["state"] for row in partitions}
@@ -82,8 +84,10 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings]) -> list[dict[str,
     return rows
 
 
-def _partition(report: PartitionStatus, now: int) -> dict[str, Any]:
+def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
     row = asdict(report)
+    if report.remedy is not None:
+        row["remedy"] = re.sub(r"\bFILE\b", lambda _: shlex.quote(str(path)), report.remedy)  # ready to be typed
     if now - report.at_ms > STALE_MS:
         row |= {"state": "silent", "rate_bytes": 0.0, "error": "no worker has reported for this partition lately"}
     return row
@@ -113,4 +117,6 @@ def _table(flows: list[dict[str, Any]]) -> str:
                 lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")
             if row["remedy"]:
                 lines.append(f"    what to do: {row['remedy']}")
+            if row["note"]:
+                lines.append(f"  {row['topic']}-{row['partition']}: note: {row['note']}")
     return "\n".join(lines)

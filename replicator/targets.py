@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from clusters.errors import ClusterError, Unauthorised, Unreachable
@@ -17,6 +19,7 @@ from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from replicator.states import Loud
 from topology.plan import NEVER_SYNCED, PlanFlow
 
+SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
 RECREATED: Final = "source_recreated"
 
 
@@ -83,30 +86,32 @@ def place(
     topic that somebody deleted stays deleted. A topic that others filled is never grown.
     """
     chosen = {name for name in here if flow.selects(name)} | {name for name in known if flow.selects(name)}
-    found = []
+    found: dict[str, Mapped] = {}
+    to_do: dict[str, Callable[[], Mapped]] = {}
     for name in sorted(chosen):
         before, shape = known.get(name), here.get(name)
-        target_name = flow.target_topic(name)
         if shape is None:
             assert before is not None  # chosen for one of the two reasons
-            found.append(replace(before, created=False, grown=False))
+            found[name] = replace(before, created=False, grown=False)
             continue
         partitions = max(shape.partitions, before.partitions if before else 0)
-        mapped = Mapped(name, target_name, partitions, created=False, copied=partitions)
+        mapped = Mapped(name, flow.target_topic(name), partitions, created=False, copied=partitions)
         if before is not None:
             mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids)
-        size = there.get(target_name)
+        size = there.get(mapped.target_topic)
+        found[name] = mapped
         if size is None and (before is None or before.copied == 0):
-            found.append(_created(flow, mapped, shape, source, target))
+            to_do[name] = partial(_created, flow, mapped, shape, source, target)
         elif size is None:
-            found.append(mapped)  # deleted at the target: a look at the partitions says so
+            pass  # deleted at the target: a look at the partitions says so
         elif size.partitions < partitions:
-            found.append(_grown(flow, mapped, size.partitions, before is not None, source, target))
+            to_do[name] = partial(_grown, flow, mapped, size.partitions, before is not None, source, target)
         elif size.partitions > partitions:
-            found.append(replace(mapped, note=_more(mapped, size.partitions)))
-        else:
-            found.append(mapped)
-    return found
+            found[name] = replace(mapped, note=_more(mapped, size.partitions))
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:  # most of the time goes into waiting for leaders
+        for mapped in pool.map(lambda work: work(), to_do.values()):
+            found[mapped.topic] = mapped
+    return list(found.values())
 
 
 def with_limits(found: Iterable[Mapped], limits: Mapping[str, Limits]) -> list[Mapped]:

@@ -1,4 +1,4 @@
-"""The fleet on Spark: it copies, shares with a plain process, survives a killed worker, ends on SIGTERM, leaves nothing."""
+"""The fleet on Spark: it copies, shares with a plain process, survives a killed worker, ends on SIGTERM."""
 
 from __future__ import annotations
 

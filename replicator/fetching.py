@@ -16,7 +16,7 @@ from replicator.lane import ALIVE_S, Kind, Lane
 from replicator.look import Address
 from replicator.rate import SMALLEST
 from replicator.route import Route
-from replicator.states import LookAgain, Loud
+from replicator.states import LookAgain, Loud, Span
 
 FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
 ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
@@ -146,10 +146,10 @@ def _trouble(route: Route, answer: FetchedPartition) -> Loud | LookAgain | None:
     copy = route.copy
     if answer.diverging_epoch is not None:
         epoch, end = answer.diverging_epoch
-        return LookAgain(  # the look finds out how far back
-            f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}",
-            "source_truncated",
-        )
+        told = f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}"
+        if route.ledger is not None and not route.ledger.template.epochs:  # a look could not know it any more
+            return Loud("source_truncated", told, source=Span(min(end, copy.position), copy.position))
+        return LookAgain(told, "source_truncated")  # the look finds out how far back
     if answer.error == codes.OFFSET_OUT_OF_RANGE:
         return LookAgain(  # expired, as the look will find; or the log does not know the epoch that we copied
             f"the source answers OFFSET_OUT_OF_RANGE at offset {copy.position}, leader epoch {copy.leader_epoch}",

@@ -169,3 +169,29 @@ def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, top
         for fault, records in expected.items():
             copied(settings, plan, topic[fault], [*records, *range(5_000, 5_010)])
         assert in_state(settings, plan, topic["gone"], "source_gone").remedy
+
+
+def test_a_flow_that_accepts_gaps_by_itself_says_so(kafka_pair, topic_name, tmp_path):
+    settings = settings_of(kafka_pair)
+    create(settings["onprem"], topic_name)
+    produce(settings["onprem"], topic_name, 0, 20)
+    path = tmp_path / "gaps.yaml"
+    plan = applied(settings, written(path, settings, topic_name, [topic_name], "on_gap: continue"))
+    flow_id = plan.flows[0].id
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        copied(settings, plan, topic_name, list(range(20)))
+        assert typed(f"topology flow pause {flow_id} FILE", path) == 0
+        in_state(settings, plan, topic_name, "paused")
+        produce(settings["onprem"], topic_name, 20, 20)
+        delete_records(settings["onprem"], topic_name, 35)
+        assert typed(f"topology flow resume {flow_id} FILE", path) == 0
+        copied(settings, plan, topic_name, [*range(20), *range(35, 40)])
+        said = in_state(settings, plan, topic_name, "running").note
+    assert said is not None
+    assert "source offsets 20 to 34 were given up" in said
+    assert said.endswith("by on_gap: continue")
+    lines = [each.value for each in read_log(settings["cloud"], JOURNAL) if each.value.get("topic") == topic_name]
+    assert [(line["actor"], line["lost"]) for line in lines] == [("on_gap: continue", [20, 35])]
+    offsets = read_ledger(settings["cloud"], flow_id).map(flow_id, topic_name, 0)
+    assert [offsets.to_target(at, 25) for at in (19, 20, 34, 35)] == [19, 20, 20, 20]

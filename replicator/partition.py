@@ -185,6 +185,13 @@ class PartitionCopy:
             if self.trouble is None:
                 self.trouble = LookAgain(reason)
 
+    def stood_still(self, now: int) -> None:
+        """The worker has not been running for a while, at `now` (ms); another one may have taken the partition over. A
+        broker that knows our sequence numbers turns away what is not next. One that has forgotten them takes
+        anything, so nothing more may be sent before a new look (research page on sequence numbers, §4 R5)."""
+        if self._depth_now(now) == 1:
+            self.halt("this worker stood still for a while; somebody else may have gone on")
+
     def durable(self, runs: list[Run]) -> None:
         """The ledger holds these runs now."""
         with self.lock:
@@ -197,11 +204,7 @@ class PartitionCopy:
     def next_outgoing(self, now: int | None = None) -> Outgoing | None:
         """The batch to send at `now` (ms), moved to `in_flight`; None while there is none or it must wait."""
         with self.lock:
-            # A partition that was idle for long: the broker may have forgotten us since the last answer.
-            depth = (
-                min(self.depth, self._depth(self.copied_timestamp, now)) if self.copied_timestamp > 0 else self.depth
-            )
-            if self.trouble is not None or not self.ready or len(self.in_flight) >= depth:
+            if self.trouble is not None or not self.ready or len(self.in_flight) >= self._depth_now(now):
                 return None
             if self._blocked_from and self.ready[0].first + self.ready[0].records > self._blocked_from[0]:
                 return None
@@ -245,6 +248,10 @@ class PartitionCopy:
             self.copied_through = self.position
             if self.trouble is None:
                 self.trouble = self.refused
+
+    def _depth_now(self, now: int | None) -> int:
+        """A partition that was idle for long: the broker may have forgotten us since the last answer."""
+        return min(self.depth, self._depth(self.copied_timestamp, now)) if self.copied_timestamp > 0 else self.depth
 
     def _depth(self, newest: int, now: int | None) -> int:
         """The broker forgets our sequence numbers by the time of the newest record that we wrote."""
@@ -299,9 +306,7 @@ class PartitionCopy:
         if answer.error in _REJECTED:
             return self._rejected(sent, answer)
         if answer.error in _DENIED:
-            return Loud(
-                "unauthorised", f"the target answers {name}: WRITE on topic {self.key.target_topic} is missing"
-            )
+            return Loud("unauthorised", f"the target answers {name}: WRITE on topic {self.key.target_topic} is missing")
         if answer.error in (codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
             self.too_large = True
             extent = f"{self._source_of(sent)}, {sent.size} bytes, meant for {extent}"

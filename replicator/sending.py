@@ -10,6 +10,7 @@ from typing import Final
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import ProducePartition
+from replicator import membership
 from replicator.lane import ALIVE_S, Kind, Lane
 from replicator.look import Address
 from replicator.partition import Outgoing
@@ -35,6 +36,7 @@ class SendLane(Lane):
         self._offer, self._carried = offer, carried
         self._shares: Shares[Route] = Shares()
         self._requests: deque[list[tuple[Route, Outgoing]]] = deque()
+        self._ran_at = time.monotonic()
 
     def put(self, route: Route) -> None:
         """The partition may have something to send."""
@@ -43,6 +45,10 @@ class SendLane(Lane):
 
     def _round(self) -> None:
         now = time.monotonic()
+        if now - self._ran_at > membership.SESSION_MS / 2000:  # goes on while a process is frozen
+            for route in self._carried(self.kind):
+                route.by_sequence.stood_still(int(time.time() * 1000))
+        self._ran_at = now
         open_ = len(self._requests) < REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True

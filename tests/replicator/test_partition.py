@@ -345,3 +345,12 @@ def test_position_given_by_sifted_counts() -> None:
     copy = copying()
     assert copy.accept(Sifted([], 7, 2)) == [Run(0, 7)]
     assert (copy.position, copy.leader_epoch) == (7, 2)
+
+
+@pytest.mark.parametrize(("age_ms", "halted"), [(0, False), (3 * 86_400_000, True)])
+def test_a_worker_that_stood_still_looks_again_where_the_broker_may_have_forgotten(age_ms, halted):
+    now = 1_790_000_000_000
+    copy = copying()
+    copy.expiration_ms, copy.copied_timestamp = 86_400_000, now - age_ms
+    copy.stood_still(now)
+    assert (copy.trouble is not None) == halted

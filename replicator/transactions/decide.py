@@ -58,7 +58,8 @@ def decide(key: PartitionKey, known: Known | None, ends: Ends, start: Literal["e
         position = ends.source_start if start == "earliest" else ends.source_end
         begun = Position(key, ends.source_id, ends.target_id, Run(ends.target_end, position), position)
         return Goes(Known(begun), begins=True)
-    return _other_topics(known.position, ends) or _source_range(known, ends) or Goes(known)
+    at = known.position
+    return _other_topics(at, ends) or _target_range(at, ends) or _source_range(known, ends) or Goes(known)
 
 
 def obeyed(
@@ -129,6 +130,14 @@ def _other_topics(at: Position, ends: Ends) -> Loud | None:
             found_id=ends.source_id,
         )
     return None
+
+
+def _target_range(at: Position, ends: Ends) -> Trouble | None:
+    """What was committed must be there still: the ledger is another log, and was not truncated with this one."""
+    if at.target_end <= ends.target_end:
+        return None
+    lost = Span(ends.target_end, at.target_end)
+    return LookAgain(f"the target's log ends at {lost.first}, but target offsets {lost} were committed", "target_gone")
 
 
 def _source_range(known: Known, ends: Ends) -> Trouble | None:

@@ -172,6 +172,12 @@ def _known(position: Position, blocks: dict[int, tuple[Stretch, ...]]) -> Known:
     )
 
 
+def path_entry(flow: str, slot: int, path: tuple[str, ...]) -> Entry:
+    """The ledger record that says: this slot of a flow writes what came this way."""
+    value = {"schema": SCHEMA, "kind": PATH, "flow": flow, "slot": slot, "path": list(path)}
+    return f"{flow}|{slot}|{PATH}|{'>'.join(path)}", value
+
+
 def packed(stretches: Iterable[Stretch]) -> list[list[int]]:
     """[gap on the target, gap on the source, records] by stretch: small numbers, counted from the end of the last."""
     rows: list[list[int]] = []

@@ -20,7 +20,8 @@ from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
 from replicator.transactions.copy import Path, TransactionCopy
 from replicator.transactions.positions import PATH
-from replicator.transactions.slot import Lane, SlotWriter
+from replicator.transactions.slot import SlotWriter
+from replicator.transactions.unit import Lane
 
 log = logging.getLogger("watershed.transactions")
 

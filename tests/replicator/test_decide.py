@@ -54,6 +54,12 @@ def test_a_source_that_may_be_recovering_is_waited_for() -> None:
     assert isinstance(decide(KEY, KNOWN, replace(ENDS, source_end=39), "earliest"), LookAgain)
 
 
+def test_a_target_that_lost_what_was_committed_is_not_written_on() -> None:
+    found = decide(KEY, KNOWN, replace(ENDS, target_end=30), "earliest")
+    assert isinstance(found, LookAgain)
+    assert found.in_the_end == "target_gone"
+
+
 def accept(lost: Span, generation: int = 1, name: str = "a") -> Order:
     return Order("accept-gap", "flow", "orders", 0, "source_expired", generation, "somebody", lost=lost, id=name)
 

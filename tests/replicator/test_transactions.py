@@ -149,7 +149,8 @@ def test_an_epoch_that_runs_out_gives_another_producer_id() -> None:
 @pytest.mark.parametrize("busy", [1, 3, 10])
 def test_a_coordinator_that_is_still_at_it(busy: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.transactions.slot.PAUSE_S", 0.0)
+    for module in ("slot", "unit"):
+        monkeypatch.setattr(f"replicator.transactions.{module}.PAUSE_S", 0.0)
     for at in range(requests_of_a_copy(2)):
         world = World()
         world.fill(4)

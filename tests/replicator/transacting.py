@@ -19,8 +19,9 @@ from replicator.transactions.answers import SessionLost
 from replicator.transactions.copy import Path, TransactionCopy
 from replicator.transactions.decide import Ends, Goes, decide
 from replicator.transactions.positions import Known, Track, known_in
-from replicator.transactions.slot import Lane, SlotWriter
+from replicator.transactions.slot import SlotWriter
 from replicator.transactions.stretches import StretchMap
+from replicator.transactions.unit import Lane
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3

@@ -26,8 +26,8 @@ from replicator.takeover import EPOCHS_KEPT, Taken
 from replicator.transactions.copy import TransactionCopy
 from replicator.transactions.going import copy_of
 from replicator.transactions.senders import SlotSender
-from replicator.transactions.slot import Lane
 from replicator.transactions.takeover import TakenInTransactions
+from replicator.transactions.unit import Lane
 
 log = logging.getLogger("watershed.worker")
 

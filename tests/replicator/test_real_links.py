@@ -1,0 +1,188 @@
+"""Links between two real brokers, without a worker: lanes, throttling by the brokers, quotas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import pytest
+from kio.schema.alter_client_quotas.v1 import request as quotas
+from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
+from kio.static.primitive import f64
+
+from clusters.admin import Admin
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import connect
+from replicator.links import Route, SourceLink, TargetLink
+from replicator.look import Address
+from replicator.partition import Identity, PartitionCopy, PartitionKey
+from replicator.rate import Rate
+from tests.replicator.real import producer, read_all, settings_of
+
+pytestmark = pytest.mark.kafka
+PARTITIONS = 3
+
+
+@dataclass(slots=True)
+class Scene:
+    source: SourceLink
+    target: TargetLink
+    routes: list[Route]
+    ends: Callable[[], dict[int, int]]  # of the source's log
+
+    def done(self) -> bool:
+        assert not [route.copy.trouble for route in self.routes if route.copy.trouble is not None]
+        return {route.copy.key.partition: route.copy.copied_through for route in self.routes} == self.ends()
+
+
+def filled(settings: ConnectionSettings, topic: str, megabytes: int) -> None:
+    with Admin(settings) as admin:
+        admin.create_topic(topic, PARTITIONS)
+    into = producer(settings, **{"batch.size": 50_000})
+    for number in range(megabytes * 1000):
+        into.produce(topic, b"%07d" % number + b"." * 993, partition=number % PARTITIONS)
+        into.poll(0)
+    assert into.flush(30) == 0
+
+
+@contextmanager
+def linked(
+    settings: dict[str, ConnectionSettings], topic: str, rate: Rate, memory: Callable[[], int] = lambda: 64 << 20
+) -> Iterator[Scene]:
+    """Everything of `topic` from onprem to a new topic of the same name on cloud."""
+    here, there = settings["onprem"], settings["cloud"]
+    with Admin(here) as source, Admin(there) as target, closing(connect(there)) as connection:
+        source_id, target_id = source.topic(topic).topic_id, target.create_topic(topic, PARTITIONS).topic_id
+        identity = Identity(connection.issue_producer_id(), 0, 0)
+    addresses = [_address(each) for each in (here, there)]
+    admin = Admin(here)
+    asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+    def ends() -> dict[int, int]:
+        return {key.partition: span.end for key, span in admin.offsets(asked).items()}
+
+    scene = Scene(SourceLink(here, addresses[0], memory), TargetLink(there, addresses[1]), [], ends)
+    for number in range(PARTITIONS):
+        key = PartitionKey("flow", topic, topic, number)
+        copy = PartitionCopy(key, source_id, target_id, identity, position=0, acked=0, depth=1, depth_confirmed=5)
+        scene.routes.append(Route(copy, None, rate, lambda _batch: False, *addresses))
+    for link in (scene.source, scene.target):
+        link.start()
+        for route in scene.routes:
+            link.add(route)
+    try:
+        yield scene
+    finally:
+        admin.close()
+        scene.source.end()
+        scene.target.end()
+
+
+def wait_until(true: Callable[[], bool], timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def same(settings: dict[str, ConnectionSettings], topic: str) -> bool:
+    """Whether every record is there once, in order and at the same offset (nothing was left out on the source)."""
+    here, there = (read_all(settings[alias], topic, PARTITIONS) for alias in ("onprem", "cloud"))
+    return here == there
+
+
+def _address(settings: ConnectionSettings) -> Address:
+    host, _, port = settings.bootstrap[0].rpartition(":")
+    return Address(host, int(port))
+
+
+def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(kafka_pair, topic_name) -> None:
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 12)
+    kinds: set[str] = set()
+    with linked(settings, topic_name, Rate(None)) as scene:
+
+        def done() -> bool:
+            kinds.update(route.carrier for route in scene.routes)
+            return scene.done()
+
+        wait_until(done)
+        assert kinds == {"live", "bulk"}
+        into = producer(settings["onprem"], **{"linger.ms": 0})
+        numbers = iter(range(100_000))
+
+        def all_live() -> bool:
+            into.produce(topic_name, b"%d" % next(numbers), partition=next(numbers) % PARTITIONS)
+            into.flush(5)
+            return all(route.carrier == route.kind == "live" for route in scene.routes)
+
+        wait_until(all_live)
+        wait_until(scene.done)
+        assert all(not route.copy.in_flight and route.copy.buffered == 0 for route in scene.routes)
+    assert same(settings, topic_name)
+
+
+@pytest.mark.parametrize(("side", "rate"), [("onprem", "consumer_byte_rate"), ("cloud", "producer_byte_rate")])
+def test_a_broker_that_throttles_is_left_in_peace(kafka_pair, topic_name, side: str, rate: str) -> None:
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 6)
+    limited(settings[side], rate, 5e5)  # over about ten seconds
+    try:
+        with linked(settings, topic_name, Rate(None)) as scene:
+            wait_until(scene.done)
+            links = {"onprem": scene.source, "cloud": scene.target}
+            throttled = {alias: link.counters()["throttled_seconds"] for alias, link in links.items()}
+    finally:
+        limited(settings[side], rate, None)
+    assert {alias for alias, seconds in throttled.items() if seconds > 0} == {side}
+    assert same(settings, topic_name)
+
+
+def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 6)
+    quota = 2_000_000
+    with linked(settings, topic_name, Rate(quota)) as scene:
+
+        def copied() -> int:
+            return sum(route.copy.copied_bytes for route in scene.routes)
+
+        wait_until(lambda: copied() > 0)
+        before, began = copied(), time.monotonic()
+        wait_until(scene.done)
+        assert (copied() - before) / (time.monotonic() - began) < 1.05 * quota
+
+
+def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> None:
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 12)
+    routes: list[Route] = []
+    most = 0
+
+    def room() -> int:
+        nonlocal most
+        held = sum(route.copy.buffered for route in routes)
+        most = max(most, held)
+        return (2 << 20) - held
+
+    with linked(settings, topic_name, Rate(None), room) as scene:
+        routes.extend(scene.routes)
+        wait_until(scene.done)
+    assert 0 < most <= (2 << 20) + 2 * ((1 << 20) + 100_000)  # two lanes, one answer each on its way
+    assert same(settings, topic_name)
+
+
+def limited(settings: ConnectionSettings, what: str, bytes_a_second: float | None) -> None:
+    """Sets or removes a broker's quota for our client id; returns when the broker knows it."""
+    entity = quotas.EntityData(entity_type="client-id", entity_name="watershed")
+    op = quotas.OpData(key=what, value=f64(bytes_a_second or 0.0), remove=bytes_a_second is None)
+    entry = quotas.EntryData(entity=(entity,), ops=(op,))
+    with closing(connect(settings)) as connection:
+        answer = connection.ask(
+            quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False), AlterClientQuotasResponse
+        )
+    assert [int(each.error_code) for each in answer.entries] == [0]
+    time.sleep(0.5)  # it travels through the metadata log

@@ -171,6 +171,8 @@ class Worker:
                 log.warning("desired state unknown", extra={"reason": str(error)})
             if not self._desired.there:
                 log.info("no flows yet", extra={"remedy": "run `topology apply`", "target": self.target.alias})
+        for gone in before.keys() - self._desired.flows.keys():
+            self._senders.forget(gone)
         for flow_id, record in self._desired.flows.items():
             old = before.get(flow_id)
             if old is not None and not same_copy(old.flow, record.flow):

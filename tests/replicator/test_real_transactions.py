@@ -184,7 +184,7 @@ def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str,
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 6, 1)
     plan = applied(settings, plan_for(settings, topic_name, topic_name, delivery="transactions"))
-    sending = producer(settings["onprem"])
+    sending = producer(settings["onprem"], **{"enable.idempotence": True})
 
     def send(count: int, start: int) -> None:
         for number in range(start, start + count):
@@ -193,10 +193,10 @@ def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str,
 
     with workers(plan, "cloud", tmp_path) as start:
         first = start()
-        with Feeding(send, 2_000) as feeding:
+        with Feeding(send, 1_000) as feeding:
             progress(settings["cloud"], topic_name, range(6), 500)
             second = start()
-            progress(settings["cloud"], topic_name, range(6), 6_000)
+            progress(settings["cloud"], topic_name, range(6), 3_000)
             assert first.stop() == 0
             progress(settings["cloud"], topic_name, range(6), 2_000)
         sending.flush()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from clusters.control import slot_of
 from clusters.flows import FlowRecord
@@ -13,6 +14,8 @@ from replicator.partition import PartitionKey
 from replicator.targets import Held, Mapped
 from topology.plan import PlanFlow
 
+_CLOCKS = ("at_ms", "event_age_ms")  # what changes in a report while nothing happens
+_content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
 UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
 
 
@@ -91,4 +94,4 @@ def worth_reporting(report: PartitionStatus, last: PartitionStatus | None) -> bo
     """Whether a report says something new, or it is time to show that somebody is there."""
     if last is None or report.at_ms - last.at_ms >= UNCHANGED_S * 1000:
         return True
-    return report != replace(last, at_ms=report.at_ms, event_age_ms=report.event_age_ms)
+    return _content(report) != _content(last)

@@ -10,9 +10,10 @@ import pytest
 from clusters.errors import RequestRefused, Unauthorised, Unreachable
 from clusters.fake import FakeCluster
 from clusters.flows import FlowRecord
+from clusters.status import PartitionStatus
 from clusters.surface import Shape
 from replicator.discovery import Discovery
-from replicator.seating import places
+from replicator.seating import places, same_copy, worth_reporting
 from replicator.targets import Mapped, mapped_topics, place
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -302,3 +303,17 @@ def test_start_latest_counts_for_what_existed_when_the_flow_first_saw_it():
     assert FlowRecord.from_json(record.to_json()) == record
     assert replace(record, existed=None).start_of("t2", 0) == "latest", "written by an older version"
     assert record_of().start_of("t1", 0) == "earliest"
+
+
+def test_reports_are_worth_writing_when_they_say_something_new_or_five_seconds_have_passed():
+    last = PartitionStatus("f", "t", "t", 0, "running", rate_bytes=0.0, event_age_ms=10, at_ms=1_000)
+    assert worth_reporting(last, None)
+    assert not worth_reporting(replace(last, at_ms=2_000, event_age_ms=1_010), last)
+    assert worth_reporting(replace(last, at_ms=2_000, target_end=5), last)
+    assert worth_reporting(replace(last, at_ms=6_000), last)
+
+
+def test_a_copy_goes_on_when_only_what_is_discovered_has_changed():
+    assert same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), discovery_ms=5, workers=4, grow=False))
+    assert not same_copy(FLOW, replace(FLOW, quota=5))
+    assert not same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), isolation="read_uncommitted"))

@@ -89,6 +89,8 @@ def added(
         raise RuntimeError(f"only {usable / A_SECOND:.0f} s under load: load more, or measure less long")
     pairs = list(zip(*(seen[skip:usable] for seen in arrivals), strict=True))
     late = sorted((there - here) / 1e6 for here, there in pairs if here != _NEVER and there != _NEVER)
+    if not late:
+        raise RuntimeError(f"no record of {source_topic} arrived in {target_topic}")
     return Latency(
         records=len(late),
         lost=len(pairs) - len(late),

@@ -157,7 +157,7 @@ def brute(topology: Topology, begun: list[Place]) -> dict[str, bool]:
 def test_company_is_what_counting_over_single_names_says() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(FIXED, max_examples=400)
+    @settings(FIXED, max_examples=300)
     @given(documents())
     def tried(document: Document) -> None:
         topology = load_text(text_of(document)).topology
@@ -179,9 +179,9 @@ def test_company_is_what_counting_over_single_names_says() -> None:
         seen.update("paths" for told in found.values() if told.paths)
 
     tried()
-    assert seen["sequence"] >= 300, seen
+    assert seen["sequence"] >= 200, seen
     assert seen["transactions"] >= 300, seen
-    assert seen["paths"] >= 50, seen
+    assert seen["paths"] >= 25, seen
 
 
 @st.composite
@@ -214,7 +214,7 @@ def test_the_paths_that_are_told_are_enough_for_the_guard(all_running: bool) -> 
     """Records arrive the same, whether every flow tells the whole way of each or only those flows that must."""
     seen: Counter[str] = Counter()
 
-    @settings(FIXED, max_examples=400)
+    @settings(FIXED, max_examples=250)
     @given(rings())
     def tried(document: Document) -> None:
         case = case_of(document)

@@ -107,7 +107,7 @@ def many(blocks: list[Block]) -> list[Block]:
 
 
 @given(histories())
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[Block], list[int], int]) -> None:
     blocks, sources, end = history
     written = Written(many(blocks))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from replicator.batch import UNKNOWN
 from replicator.batch import Batch as Batch
 from replicator.batch import batches_in as batches_in
-from replicator.errors import BadBatch
+from replicator.errors import BadBatch, Compacted
 from replicator.header import HEADER_SIZE
 from replicator.repack import Rejected, Repacking, Terms
 
@@ -24,7 +25,8 @@ class Sifted(NamedTuple):
 
     batches: to be copied, in order. position: the next offset to fetch, also behind what was left out.
     refused: the first batch that cannot be copied, if any; `position` then stands in front of it.
-    rejected: records that were left out of `batches` because the target does not take them.
+    rejected: records that were left out of `batches` because the target does not take them. holes: compaction has
+    left something out of this part of the log.
     """
 
     batches: list[Batch]
@@ -32,6 +34,7 @@ class Sifted(NamedTuple):
     leader_epoch: int
     refused: BadBatch | None = None
     rejected: tuple[Rejected, ...] = ()
+    holes: bool = False
 
 
 def sift(
@@ -53,6 +56,7 @@ def sift(
     packing = Repacking(terms)
     epoch = -1
     refused: BadBatch | None = None
+    holes = False
     try:
         for batch in batches_in(fetched):
             while waiting and waiting[-1][1] < batch.end:
@@ -65,13 +69,25 @@ def sift(
                 gap = True
             if batch.end <= position:
                 continue
+            if _follows_hole(batch, position):
+                if not terms.holes():
+                    raise Compacted(batch.base)
+                holes = True
             if not gap and not leave_out(batch):
                 packing.take(batch, position)
             position, epoch = batch.end, batch.leader_epoch
     except BadBatch as error:
         refused = error
     packing.flush()
-    return Sifted(packing.ready, position, epoch, refused, tuple(packing.rejected))
+    return Sifted(packing.ready, position, epoch, refused, tuple(packing.rejected), holes)
+
+
+def _follows_hole(batch: Batch, position: int) -> bool:
+    """Whether offsets are missing in front of the batch or in it. Brokers leave none out, only the cleaner does.
+
+    An old message may be a wrapper with holes inside, which its front does not say.
+    """
+    return batch.records == UNKNOWN or batch.base > position or batch.records != batch.end - batch.base
 
 
 def _control_type(batch: Batch) -> int:

@@ -4,6 +4,7 @@
     ├── NotCopied          a source offset beyond what has been copied so far
     ├── NoLedger           the target cluster holds no ledger entry for what was asked
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
+        └── Compacted      a batch behind a hole, where holes cannot be copied yet
 
 Loud states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
 """
@@ -54,3 +55,11 @@ class BadBatch(ReplicatorError):
     def __init__(self, reason: str, base_offset: int, state: str = "rejected", *, passing: bool = False) -> None:
         self.reason, self.base_offset, self.state, self.passing = reason, base_offset, state, passing
         super().__init__(f"batch at source offset {base_offset}: {reason}")
+
+
+class Compacted(BadBatch):
+    """Compaction left something out at `base_offset`, where the writer must not depend on it: another worker may have
+    read the log before the cleaner came, and under one producer epoch both must mean the same records."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__("follows a hole left by compaction; a producer epoch of its own is needed", base_offset)

@@ -45,7 +45,9 @@ class Generation(NamedTuple):
 class Block:
     """One ledger record: up to BLOCK_RUNS runs of one generation of one partition.
 
-    epochs, since, order, note: see `replicator.resume.Remembered`.
+    epochs, since, order, note: see `replicator.resume.Remembered`. needs_epoch: whoever looks next must not write under
+    this producer epoch. closed: this generation sends nothing more, and everything it sent was answered. after: of a
+    producer epoch that was begun to be alone, the newest one that had landed something; those between never count.
     """
 
     key: PartitionKey
@@ -61,6 +63,9 @@ class Block:
     since: int = 0
     order: str = ""
     note: str = ""
+    needs_epoch: bool = False
+    closed: bool = False
+    after: int = -1
 
     @property
     def record_key(self) -> str:
@@ -88,6 +93,9 @@ class Block:
             "since": self.since,
             "order": self.order,
             "note": self.note,
+            "needs_epoch": self.needs_epoch,
+            "closed": self.closed,
+            "after": self.after,
         }
 
     @staticmethod
@@ -111,6 +119,9 @@ class Block:
                 since=value.get("since", 0),
                 order=value.get("order", ""),
                 note=value.get("note", ""),
+                needs_epoch=value.get("needs_epoch", False),
+                closed=value.get("closed", False),
+                after=value.get("after", -1),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
@@ -122,6 +133,14 @@ class Block:
 
 
 CLAIM = 0  # number of the block that holds the first run of what a partition begins with, and nothing else
+
+
+class Standing(NamedTuple):
+    """The newest generation, the newest order that was obeyed (empty: none), and the topic that is written."""
+
+    generation: int
+    order: str
+    target_id: uuid.UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +161,17 @@ class Ledger:
             if key.flow == flow and topic in (key.topic, key.target_topic) and key.partition == partition:
                 return offsets
         raise NoLedger(flow, topic, partition)
+
+    def standing(self) -> dict[PartitionKey, Standing]:
+        """Every partition as orders have to name it, however it is copied."""
+        by_sequence = {
+            key: Standing(generation, known.order, known.target_id)
+            for key, (known, generation) in self.partitions.items()
+        }
+        return by_sequence | {
+            key: Standing(known.position.generation, known.position.order, known.position.target_id)
+            for key, known in self.positions.items()
+        }
 
     def copies(self) -> dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]:
         """Every partition's map and topic ids (source, target), however it is copied."""
@@ -209,8 +239,9 @@ def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, i
 def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
     """What all blocks say together. `since` leaves out those of a copy that was given up."""
     newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation))
+    landed = _landed(blocks, newest)
     remembered = Remembered(
-        OffsetMap(_packed(_laid([block for block in blocks if block.identity.epoch >= newest.since]))),
+        OffsetMap(_packed(_laid([block for block in landed if block.identity.epoch >= newest.since]))),
         newest.identity,
         newest.source_id,
         newest.target_id,
@@ -221,8 +252,35 @@ def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
         since=newest.since,
         order=newest.order,
         note=newest.note,
+        needs_epoch=any(block.needs_epoch for block in _lasts(blocks, newest.identity)),
+        closed=all(block.closed for block in _lasts(blocks, newest.identity)),
+        last_epoch=newest.identity.epoch,
+        fences=newest.after >= 0,
+        without_newest=lambda: _one_partition(
+            [block for block in blocks if block.identity.epoch < newest.identity.epoch]
+        )[0],
     )
     return remembered, newest.generation.number
+
+
+def _landed(blocks: list[Block], newest: Block) -> list[Block]:
+    """Without the producer epochs that were begun and never landed anything, as those that came after them tell."""
+    follows = {block.identity.epoch: block.after for block in blocks if block.after >= 0}
+    epochs = {newest.identity.epoch}
+    at = newest.identity.epoch
+    while at in follows:
+        at = follows[at]
+        epochs.add(at)
+    return [block for block in blocks if block.identity.epoch in epochs or block.identity.epoch < at]
+
+
+def _lasts(blocks: list[Block], identity: Identity) -> list[Block]:
+    """The newest block of each generation that wrote under this producer epoch: what it says of itself now."""
+    lasts: dict[Generation, Block] = {}
+    for block in blocks:
+        if block.identity == identity and block.number >= lasts.get(block.generation, block).number:
+            lasts[block.generation] = block
+    return list(lasts.values())
 
 
 def _laid(blocks: list[Block]) -> list[Run]:
@@ -283,10 +341,12 @@ class PartitionLedger:
     on_failure: Callable[[ClusterError], None]
     later: Callable[[Callable[[], None]], None]
     epochs: Callable[[], tuple[Epoch, ...]] = tuple  # the source's leader epochs as far as they are known
+    needs_epoch: Callable[[], bool] = bool
     _block: list[Run] = field(default_factory=list)
     _filled: int = 0  # blocks that take no more runs
     _waiting: list[Run] = field(default_factory=list)
     _under_way: bool = False
+    _closing: bool = False
     _lock: Lock = field(default_factory=Lock)
 
     def append(self, runs: list[Run]) -> None:
@@ -297,18 +357,34 @@ class PartitionLedger:
         if batch:
             self._write(*batch)
 
+    def close(self) -> None:
+        """Say that this generation sends nothing more and that all it sent was answered."""
+        with self._lock:
+            self.template = replace(self.template, closed=True)
+            self._closing = True
+            batch = self._next()
+        if batch:
+            self._write(*batch)
+
     def _next(self) -> tuple[Block, list[Run]] | None:
-        if self._under_way or not self._waiting:
+        if self._under_way or not (self._waiting or self._closing):
             return None
-        if len(self._block) >= BLOCK_RUNS:
+        if len(self._block) >= BLOCK_RUNS and self._waiting:
             self._filled += 1
             self._block = []
         room = BLOCK_RUNS - len(self._block)
         batch, self._waiting = self._waiting[:room], self._waiting[room:]
         self._block.extend(batch)
-        self._under_way = True
+        self._under_way, self._closing = True, self._closing and bool(self._waiting)
         number = self.template.number + self._filled
-        return replace(self.template, number=number, runs=tuple(self._block), epochs=self.epochs()), batch
+        block = replace(
+            self.template,
+            number=number,
+            runs=tuple(self._block),
+            epochs=self.epochs(),
+            needs_epoch=self.needs_epoch(),
+        )
+        return block, batch
 
     def _go_on(self) -> None:
         with self._lock:

@@ -46,7 +46,8 @@ class Terms:
     """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
     small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
-    so that what is told by their producer (the way that records came) stays true of all of them.
+    so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
+    compaction left out may be stepped over now (`replicator.fencing`).
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -54,6 +55,7 @@ class Terms:
     isolate: bool = False
     small: int = SMALL
     lane: Callable[[Batch], object] = lambda _batch: None
+    holes: Callable[[], bool] = lambda: True
 
 
 @dataclass(slots=True)
@@ -115,7 +117,11 @@ class Repacking:
     def _goes_with(self, batch: Batch) -> bool:
         """Whether it may become one batch with what waits."""
         first = self._alone or self._first
-        return first is None or (first.codec == batch.codec and self.terms.lane(first) == self.terms.lane(batch))
+        return first is None or (
+            first.codec == batch.codec
+            and first.leader_epoch == batch.leader_epoch
+            and self.terms.lane(first) == self.terms.lane(batch)
+        )
 
     def _passes(self, batch: Batch, position: int) -> bool:
         return (

@@ -7,7 +7,8 @@ the ledger says which source offset its end stands for.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from replicator.batches import Batch
 from replicator.epochs import Epoch
@@ -23,6 +24,9 @@ class Remembered:
 
     epochs: the source's leader epochs as they were copied, by offset. since: the producer epoch from which on runs
     count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
+    needs_epoch: its producer epoch must not be shared (`replicator.fencing`). closed: all who wrote under it said that
+    nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun. fences: the newest was
+    begun to be alone, and `without_newest` is what counts if nothing ever landed under it.
     """
 
     map: OffsetMap
@@ -33,6 +37,11 @@ class Remembered:
     since: int = 0
     order: str = ""
     note: str = ""
+    needs_epoch: bool = False
+    closed: bool = False
+    last_epoch: int = 0
+    fences: bool = False
+    without_newest: Callable[[], Remembered] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,8 @@ class Seen:
 class Resume:
     """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
 
-    since, order, note: see Remembered. claims: this begins something, and workers have to agree on where.
+    since, order, note: see Remembered. claims: this begins something, and workers have to agree on where. alone: nobody
+    else may write under this producer epoch (`replicator.fencing`). after: the producer epoch that it follows, then.
     """
 
     identity: Identity
@@ -76,6 +86,8 @@ class Resume:
     order: str = ""
     note: str = ""
     claims: bool = False
+    alone: bool = False
+    after: int = -1
 
 
 def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: str) -> Resume | Loud | LookAgain:

@@ -70,6 +70,7 @@ class Routes:
             leader_epoch=epoch_below(taken.block.epochs, decided.position),
             epochs=list(taken.block.epochs),
             quarantine=seat.record.flow.rejected == "quarantine",
+            alone=decided.alone,
             expiration_ms=self.expiration_ms,
         )
 
@@ -81,7 +82,9 @@ class Routes:
             copy.halt(f"the ledger could not be written: {error}")
 
         epochs = lambda: tuple(copy.epochs[-EPOCHS_KEPT:])  # noqa: E731
-        ledger = PartitionLedger(self.writer, taken.block, durable, failed, self.later, epochs)
+        ledger = PartitionLedger(
+            self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.needs_epoch
+        )
         source = self.connect(seat.record.flow.source)
         route = Route(
             copy=copy,
@@ -95,6 +98,7 @@ class Routes:
                 self.discovery.limits_of(seat.key.flow, seat.key.target_topic),
                 self._refused.get(seat.key, {}),
                 isolate=copy.quarantine,
+                holes=lambda: copy.alone,
             ),
             quarantine=self._quarantine if copy.quarantine else None,
         )
@@ -146,6 +150,8 @@ class Routes:
         sender = self._senders.pop(id(route), None)
         if sender is not None and isinstance(copy, TransactionCopy):
             sender.remove(copy)
+        if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and route.ledger is not None:
+            route.ledger.close()
         if copy.refused_records:
             self._refused.setdefault(copy.key, {}).update(copy.refused_records)
         if copy.too_large:

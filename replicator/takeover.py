@@ -14,7 +14,7 @@ from clusters.settings import ConnectionSettings
 from replicator.consolidation import consolidate
 from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
-from replicator.fencing import fenced
+from replicator.fencing import as_landed, fenced
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
 from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
@@ -80,6 +80,7 @@ def take_over(
             continue
         seen, at_source, at_target = found
         remembered, generation = known[key]
+        remembered = as_landed(remembered, seen)
         decided = judge.decided(key, remembered, generation, replace(seen, diverges_at=parted.get(key)))
         decided = fenced(decided, remembered, seen)
         if not isinstance(decided, Resume):
@@ -103,7 +104,8 @@ def take_over(
             since=decided.since,
             order=decided.order,
             note=decided.note,
-            needs_epoch=decided.claims,
+            needs_epoch=decided.alone,
+            after=decided.after,
         )
         taken[key] = Taken(decided, at_source, at_target, block)
     beginning = [found for found in taken.values() if isinstance(found, Taken) and found.resume.claims]
@@ -156,6 +158,7 @@ def _copied(
         if isinstance(what, ClusterError) or remembered is None:
             continue
         seen, at_source, _ = what
+        remembered = as_landed(remembered, seen) or remembered
         if (seen.source_id, seen.target_id) != (remembered.source_id, remembered.target_id):
             continue
         try:
@@ -170,7 +173,7 @@ def _copied(
 def _epochs(remembered: Remembered | None, decided: Resume, source: Led) -> tuple[Epoch, ...]:
     """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
     if remembered is not None and decided.order == remembered.order:
-        return tuple(entry for entry in remembered.epochs if entry.source < decided.position)[-EPOCHS_KEPT:]
+        return tuple(entry for entry in remembered.epochs if entry.source <= decided.position)[-EPOCHS_KEPT:]
     at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(decided.position, -1)
     return (Epoch(decided.position, at),) if at >= 0 else ()
 

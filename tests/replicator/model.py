@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters.batches import Record
@@ -19,9 +19,11 @@ from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
 from replicator.batches import batches_in, sift
-from replicator.ledger import Block, Generation, PartitionLedger, assembled
+from replicator.fencing import as_landed, fenced
+from replicator.ledger import CLAIM, Block, Generation, PartitionLedger, assembled
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Outgoing, PartitionCopy, PartitionKey
+from replicator.repack import Terms
 from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud
 
@@ -29,11 +31,16 @@ NOW = 1_790_000_000_000
 TOPIC = "orders"
 KEY = PartitionKey("onprem-to-cloud", TOPIC, TOPIC, 0)
 EXPIRATION_MS = 86_400_000
+STILL = 20  # steps that stand for the 35 s that a log must stand still
 Step = Callable[[int], None]
 
 
 class WentLoud(AssertionError):
     """A partition stopped, where nothing was wrong."""
+
+    def __init__(self, loud: Loud) -> None:
+        self.state = loud.state
+        super().__init__(f"{loud.state}: {loud.error}")
 
 
 @dataclass(slots=True)
@@ -87,10 +94,16 @@ class SimulatedWorker:
 
 
 class Simulation:
-    """`step(choice, amount)` does one of the things that can happen now. `drain` lets one worker finish the copy."""
+    """`step(choice, amount)` does one of the things that can happen now. `drain` lets one worker finish the copy.
 
-    def __init__(self, workers: int = 3, *, start: str = "earliest") -> None:
-        self.start = start
+    compaction: records have keys that come again, and the cleaner may come at any moment. fencing: whether workers
+    follow `replicator.fencing`; without it compaction is silent corruption.
+    """
+
+    def __init__(
+        self, workers: int = 3, *, start: str = "earliest", compaction: bool = False, fencing: bool = True
+    ) -> None:
+        self.start, self.compaction, self.fencing = start, compaction, fencing
         self.source = FakeCluster("source", clock=lambda: NOW)
         self.target = FakeCluster("target", clock=lambda: NOW)
         self.source_id = self.source.create_topic(TOPIC, 1).topic_id
@@ -102,13 +115,17 @@ class Simulation:
         self.lost_connections: list[Connection] = []
         self.lost_writers: list[SimulatedWriter] = []
         self.open: list[int] = []
-        self.records_made = 0
+        self.records_made = self.compactions = 0
+        self.history: dict[int, Record] = {}
         self.names = workers
         self.trace: list[str] = []
+        self.steps_done = self.moved_at = 0
+        self.draining = False
 
     # -- what can happen ---------------------------------------------------------------------------------------
 
     def step(self, choice: int, amount: int) -> None:
+        self.steps_done += 1
         steps = self.steps()
         label, action = steps[choice % len(steps)]
         self.trace.append(f"{label}({amount})")
@@ -121,6 +138,8 @@ class Simulation:
         ]
         if self.open:
             found.append(("end transaction", self._end_transaction))
+        if self.compaction:
+            found.append(("compact", self._compact))
         for worker in self.workers:
             found += [(f"{worker.name} {label}", action) for label, action in self._worker_steps(worker)]
         for at, connection in enumerate(self.lost_connections):
@@ -169,7 +188,19 @@ class Simulation:
     # -- the source --------------------------------------------------------------------------------------------
 
     def _plain(self, amount: int) -> None:
-        self.source.produce(TOPIC, 0, self._values(amount % 4 + 1))
+        values = self._values(amount % 4 + 1)
+        keys = [b"k%d" % (int(value or 0) * 7 % 3) for value in values] if self.compaction else None
+        self.source.produce(TOPIC, 0, values, keys=keys)
+        self._note_history()
+
+    def _compact(self, amount: int) -> None:
+        log = self.source.log(TOPIC, 0)
+        log.compact(log.end - amount % 4, NOW)
+        self.compactions += 1
+
+    def _note_history(self) -> None:
+        """Every record that a consumer could ever read, by source offset: compaction takes them away later."""
+        self.history |= {record.offset: record for record in self.committed()}
 
     def _transaction(self, amount: int) -> None:
         end = ("commit", "abort", "open", "abort")[amount % 4]
@@ -177,10 +208,12 @@ class Simulation:
         producer = self.source.produce_transaction(TOPIC, 0, batches, end=end)
         if end == "open" and batches:
             self.open.append(producer)
+        self._note_history()
 
     def _end_transaction(self, amount: int) -> None:
         producer = self.open.pop(amount % len(self.open))
         self.source.end_transaction(TOPIC, 0, producer, commit=amount % 2 == 0)
+        self._note_history()
 
     def _values(self, count: int) -> list[bytes | None]:
         self.records_made += count
@@ -215,14 +248,27 @@ class Simulation:
             producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
             now=NOW,
             expiration=EXPIRATION_MS,
-            settled=False,
+            settled=self.compaction and self._quiet(),
+        )
+
+    def _quiet(self) -> bool:
+        """Nothing is under way, nobody is about to send, and the log stood still for a while."""
+        if not self.draining and self.steps_done - self.moved_at < STILL:
+            return False
+        lost = any(connection.requests for connection in self.lost_connections)
+        return not lost and not any(
+            worker.connection.requests or worker.fetched or (worker.copy is not None and worker.copy.ready)
+            for worker in self.workers
         )
 
     def _take_over(self, worker: SimulatedWorker, seen: Seen) -> None:
         remembered, generation = self.remembered()
+        remembered = as_landed(remembered, seen)
         decided = resume(remembered, seen, self.producer_id, self.start)
+        if self.fencing:
+            decided = fenced(decided, remembered, seen)
         if isinstance(decided, Loud):
-            raise WentLoud(decided.error)
+            raise WentLoud(decided)
         if isinstance(decided, LookAgain):
             return
         self.check_position(decided)
@@ -235,7 +281,15 @@ class Simulation:
             source_id=self.source_id,
             target_id=self.target_id,
             runs=(),
+            needs_epoch=decided.alone,
+            after=decided.after,
         )
+        first = [Run(decided.target_end, decided.position)]
+        if decided.alone:  # what stands in the ledger was just read, so this claim is the first
+            claim = replace(block, number=CLAIM, runs=tuple(first))
+            self.ledger_writes += 1
+            self.ledger[claim.record_key] = claim.to_json()
+            block = replace(block, number=CLAIM + 1)
         copy = PartitionCopy(
             key=KEY,
             source_id=self.source_id,
@@ -245,6 +299,7 @@ class Simulation:
             acked=decided.target_end,
             depth=decided.depth,
             depth_confirmed=decided.depth_confirmed,
+            alone=decided.alone,
         )
         ledger = PartitionLedger(
             worker.writer,  # type: ignore[arg-type]
@@ -252,8 +307,8 @@ class Simulation:
             copy.durable,
             lambda error: copy.halt(str(error)),
             worker.writer.later.append,
+            needs_epoch=lambda: copy.needs_epoch,
         )
-        first = [Run(decided.target_end, decided.position)]
         copy.announce(first)
         ledger.append(first)
         worker.copy, worker.ledger = copy, ledger
@@ -270,7 +325,8 @@ class Simulation:
     def _accept(self, worker: SimulatedWorker) -> None:
         """Also for a copy that was given up meanwhile: its fetching thread does not know."""
         copy, ledger, answer = worker.fetched.popleft()
-        runs = copy.accept(sift(answer.records, copy.position, answer.aborted))
+        terms = Terms(small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.alone or not self.fencing)
+        runs = copy.accept(sift(answer.records, copy.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)
 
@@ -282,8 +338,11 @@ class Simulation:
 
     def _retire(self, worker: SimulatedWorker) -> None:
         assert worker.copy is not None
+        assert worker.ledger is not None
         if isinstance(worker.copy.trouble, Loud):
-            raise WentLoud(worker.copy.trouble.error)
+            raise WentLoud(worker.copy.trouble)
+        if worker.copy.needs_epoch and not worker.copy.unanswered:
+            worker.ledger.close()
         worker.copy = worker.ledger = None
 
     # -- the network -------------------------------------------------------------------------------------------
@@ -291,6 +350,7 @@ class Simulation:
     def _deliver(self, connection: Connection) -> None:
         copy, outgoing = connection.requests.popleft()
         error, base, message = self.target.append(TOPIC, 0, b"".join(outgoing.pieces))
+        self.moved_at = self.steps_done
         connection.answers.append((copy, ProducedPartition(self.target_id, 0, error, base, 0, message)))
 
     def _answer(self, worker: SimulatedWorker) -> None:
@@ -358,6 +418,7 @@ class Simulation:
         for writer in [worker.writer for worker in self.workers] + self.lost_writers:
             while writer.queue:
                 self._late_record(writer, 1)
+        self.draining = True
         last = SimulatedWorker("last")
         self.workers = [last]
         end = self.source.log(TOPIC, 0).last_stable()
@@ -386,8 +447,34 @@ class Simulation:
 
     def check_position(self, decided: Resume) -> None:
         """Below the position there are exactly as many committed records as the target holds."""
+        if self.compaction:
+            placed = self.placed()[: decided.target_end]
+            missed = [record.offset for record in self.committed() if record.offset < decided.position]
+            assert set(missed) <= set(placed), f"{decided} steps over {set(missed) - set(placed)}"
+            assert all(offset < decided.position for offset in placed), f"{decided} comes again to {placed[-1]}"
+            return
         below = sum(record.offset < decided.position for record in self.committed())
         assert below == decided.target_end, f"{decided} but {below} records lie below"
+
+    def placed(self) -> list[int]:
+        """The source offsets of the target's records, told by their values: no two records have the same."""
+        offsets = {record.value: record.offset for record in self.history.values()}
+        return [offsets[record.value] for record in self.target.records(TOPIC, 0)]
+
+    def check_compacted_copy(self) -> None:
+        """Each record once at most, in order, as it was; whatever is still on the source is there; the map right."""
+        placed, there = self.placed(), self.target.records(TOPIC, 0)
+        assert placed == sorted(set(placed)), placed
+        for offset, record in zip(placed, there, strict=True):
+            known = self.history[offset]
+            assert (record.key, record.timestamp, record.headers) == (known.key, known.timestamp, known.headers)
+        left = [record.offset for record in self.committed()]
+        assert set(left) <= set(placed), f"lost: {sorted(set(left) - set(placed))}"
+        offsets, end = self.map(), len(there)
+        for target, source in enumerate(placed):
+            assert offsets.to_source(target) == source, (target, source, offsets)
+            assert offsets.to_target(source, end) == target, (target, source, offsets)
+        assert offsets.source_position(end) == self.source.log(TOPIC, 0).end
 
     def check_copy(self) -> None:
         """The same records once each in the same order; the offset map right at every offset."""

@@ -71,7 +71,7 @@ def test_the_position_inside_a_batch(codec: str) -> None:
 def test_the_position_inside_a_hole_at_a_batchs_end() -> None:
     sifted = sift(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
     assert (spans(sifted), sifted.position) == ([(30, 1)], 31)
-    assert sift(answer(data(10, offsets=(0, 1), span=9)), 15) == Sifted([], 19, 0)
+    assert sift(answer(data(10, offsets=(0, 1), span=9)), 15) == Sifted([], 19, 0, holes=True)
 
 
 def test_append_time_is_what_a_consumer_of_the_source_sees() -> None:

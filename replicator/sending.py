@@ -19,6 +19,9 @@ from replicator.shares import Shares
 
 REQUEST_BYTES: Final = 8 << 20
 REQUESTS_IN_FLIGHT: Final = 5
+# A broker that hangs has been replaced by then; giving up early costs a look and is never wrong, as nothing is resent.
+PATIENCE_S: Final = 10.0
+SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
 
 
 class SendLane(Lane):
@@ -79,6 +82,8 @@ class SendLane(Lane):
 
     def _receive(self) -> None:
         connection = self._connected()
+        waiting = sum(outgoing.size for request in self._requests for _, outgoing in request)
+        connection.patience_s = PATIENCE_S + waiting / SLOWEST_BYTES_S
         answers = {(a.topic_id, a.partition): a for a in connection.receive_produce()}
         request = self._requests[0]
         if any((route.copy.target_id, route.copy.key.partition) not in answers for route, _ in request):

@@ -65,6 +65,7 @@ class Connection(Transactions):
         self._transport = opened(settings, address, timeout_s=_PATIENCE_S)
         self._correlation = 0
         self._unanswered: deque[int] = deque()
+        self.patience_s = _PATIENCE_S  # for the answer to a Produce, at most _PATIENCE_S
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
@@ -107,7 +108,9 @@ class Connection(Transactions):
         self._unanswered.append(self._send(produce.API_KEY, produce.VERSION, body))
 
     def receive_produce(self) -> list[ProducedPartition]:
+        self._transport.patient_for(min(self.patience_s, _PATIENCE_S))
         body = self._receive(self._unanswered.popleft())
+        self._transport.patient_for(_PATIENCE_S)
         try:
             self.throttle_ms, answers = produce.parse_produce_answer(body)
         except (struct.error, IndexError, ValueError) as problem:

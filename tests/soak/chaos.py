@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -55,9 +56,9 @@ class World:
 
     def worker_stopped(self) -> str:
         victim = self._victim()
-        victim.stop()
+        how = self._stopped(victim)
         self.workers.append(self.start())
-        return f"worker {victim.pid} stopped, {self.workers[-1].pid} started"
+        return f"worker {victim.pid} {how}, {self.workers[-1].pid} started"
 
     def worker_frozen(self) -> str:
         victim = self.chance.choice(self.workers)
@@ -71,8 +72,7 @@ class World:
             self.workers.append(self.start())
             return f"worker {self.workers[-1].pid} added"
         victim = self._victim()
-        victim.stop()
-        return f"worker {victim.pid} taken away"
+        return f"worker {victim.pid} {self._stopped(victim)}"
 
     def broker_killed(self) -> str:
         return self._broker_gone(frozen=False)
@@ -184,6 +184,15 @@ class World:
         self.workers = [worker for worker in self.workers if worker.runs()]
         while not self.workers:
             self.workers.append(self.start())
+
+    def _stopped(self, victim: WorkerProcess) -> str:
+        """Told to stop; one that cannot say good-bye to a cluster that hangs is killed, as an orchestrator would."""
+        try:
+            victim.stop()
+        except subprocess.TimeoutExpired:
+            victim.kill()
+            return "told to stop, killed after 30 s"
+        return "stopped"
 
     def _victim(self) -> WorkerProcess:
         return self.workers.pop(self.chance.randrange(len(self.workers)))

@@ -47,7 +47,7 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
     found = differences(compiled, inventory, own)
     topology = load_path(path).topology
-    missing = list(undone(topology, inventory)) if topology is not None else []
+    missing = list(undone(topology)) if topology is not None else []
     document = json.dumps(_document(compiled, inventory, found, result, missing), indent=2, ensure_ascii=False) + "\n"
     if output is not None:
         write_all({output: document})

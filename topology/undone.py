@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topology.inventory import Inventory, InventoryTopic
 from topology.model import Topology
 
 ASKED = ("once", "continuous")
@@ -52,26 +51,14 @@ ROWS = (
 PATHS = frozenset(row.path for row in ROWS)
 
 
-def undone(topology: Topology, inventory: Inventory | None = None) -> Iterator[Undone]:
-    """In the order of flows; with an inventory also topics that a copy would stop at."""
+def undone(topology: Topology) -> Iterator[Undone]:
+    """In the order of flows."""
     for flow in topology.flows:
         for row in ROWS:
             value = flow.settings.get(*row.path.split("."))
             if value is not None and row.asked(value):
                 shown = str(value).lower() if isinstance(value, bool) else str(value)
                 yield Undone(flow.id, row.path, shown, row.instead)
-        source = inventory.cluster(flow.source) if inventory is not None else None
-        topics = source.topics if source is not None else {}
-        holed = [name for name in sorted(topics) if flow.plan.selects(name) and _may_stop(topics[name])]
-        if holed and flow.plan.state == "running":
-            names = ", ".join(holed[:3]) + (f" and {len(holed) - 3} more" if len(holed) > 3 else "")
-            instead = "a partition stops where compaction left holes, or where brokers set the timestamps"
-            yield Undone(flow.id, "topics", names, instead)
-
-
-def _may_stop(topic: InventoryTopic) -> bool:
-    compacted = "compact" in (topic.config("cleanup.policy") or "")
-    return compacted or topic.config("message.timestamp.type") == "LogAppendTime"
 
 
 def undone_at(path: Path) -> list[Undone]:

@@ -7,18 +7,17 @@ import pytest
 from topology.handbook import reference
 from topology.language.flow import SETTINGS
 from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.manual import complete
 from topology.shapes import Converted, Named, Record, Shape
 from topology.undone import PATHS, undone
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 
 
-def told(more: str, scan: str = "") -> list[str]:
+def told(more: str) -> list[str]:
     topology = load_text(complete(FLOW % more)).topology
     assert topology is not None
-    inventory = inventory_of(f"--- # topology scan\n{scan}\n") if scan else None
-    return [each.path for each in undone(topology, inventory)]
+    return [each.path for each in undone(topology)]
 
 
 def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
@@ -49,12 +48,6 @@ def test_what_means_the_same_as_saying_nothing_is_not_told() -> None:
 
 def test_merges_and_transactions_are_done() -> None:
     assert told(", delivery: {semantics: transactions}, merge: {allowed: true}") == []
-
-
-def test_topics_that_a_copy_stops_at_are_told_where_a_scan_shows_them() -> None:
-    scan = "a: {topics: {orders: {configs: {cleanup.policy: %s}}, other: {configs: {cleanup.policy: %s}}}}"
-    assert told("", scan % ("compact", "compact")) == ["topics"]
-    assert told("", scan % ("delete", "compact")) == []
 
 
 def test_every_row_is_a_key_of_the_language_and_the_reference_marks_those_that_do_nothing() -> None:

@@ -173,7 +173,7 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
         foreign.flush()
     ours, theirs = assert_merged(settings, plan, merged, old, new)
     assert ours == {old: 8_000, new: 8_000}
-    # A producer without transactions may repeat itself on a broker that forgot it; what it was told to be safe is there.
+    # A producer without transactions may repeat itself on a broker that forgot it; what was acknowledged is there.
     assert acknowledged
     assert acknowledged <= set(theirs)
 

@@ -121,11 +121,11 @@ def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1)
     sending = producer(settings["onprem"], **{"batch.size": 8_000})
-    put(sending, topic_name, 12_000, size=200)
+    put(sending, topic_name, 8_000, size=200)
     sending.flush()
     plan = applied(settings, plan_for(settings, topic_name, topic_name))
-    quota(bootstraps[0], "watershed", "--add-config consumer_byte_rate=1000000")
-    quota(bootstraps[1], "watershed", "--add-config producer_byte_rate=400000")
+    quota(bootstraps[0], "watershed", "--add-config consumer_byte_rate=1500000")
+    quota(bootstraps[1], "watershed", "--add-config producer_byte_rate=500000")
     try:
         with workers(plan, "cloud", tmp_path) as start:
             worker = start()
@@ -135,7 +135,7 @@ def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
     finally:
         quota(bootstraps[0], "watershed", "--delete-config consumer_byte_rate")
         quota(bootstraps[1], "watershed", "--delete-config producer_byte_rate")
-    assert assert_exact_copy(settings, plan, topic_name, 2) == 12_000
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 8_000
 
 
 def test_a_hanging_transaction_at_the_source(faulty, topic_name, tmp_path):

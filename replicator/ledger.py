@@ -289,10 +289,10 @@ def _laid(blocks: list[Block]) -> list[Run]:
     A generation is right from its first run to the last that it announced. Behind that, what an older one announced
     still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
     batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
-    something they agree; after a compaction in between, the newer one wins and what contradicts it is dropped.
+    something they agree: behind a compaction hole nobody writes under a shared producer epoch.
 
-    A producer epoch begins with an order, at its identity's base: what older epochs announced behind that never
-    counts, because their batches are fenced.
+    A producer epoch begins with an order, or to be alone with holes (`replicator.fencing`), at its identity's base:
+    what older ones announced behind that never counts, because their batches are fenced.
     """
     by_generation: dict[tuple[int, int, Generation], list[Block]] = defaultdict(list)
     for block in sorted(blocks, key=lambda block: block.number):

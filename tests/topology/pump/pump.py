@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from clusters.fake import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.wire.messages import FetchPartition, ProducePartition
 from replicator.batches import Batch, sift
 from replicator.header import HEADER_SIZE, rewritten
+from replicator.repack import Terms
 from tests.topology.pump.outcome import MAX_NAME, Outcome, Place
 from topology.plan import PlanFlow
 
 MAX_TOPICS = 400  # in all clusters: more than this come only of names that grow; on two flows they double each round
 NOW = 1_700_000_000_000
+ONE_BY_ONE = Terms(small=0)  # a batch a record: merged ones would reach behind the round's end
 Stand = tuple[str, str, int]  # cluster, topic, producer id: whatever happens next depends on nothing else
 Spot = tuple[str, str, int]  # cluster, topic, offset
 
@@ -92,7 +95,8 @@ class Pump:
         while position < end:
             asked = FetchPartition(topic.topic_id, 0, position)
             [answer] = self.wires[flow.source].fetch((asked,), max_wait_ms=0, min_bytes=0)
-            found = sift(answer.records, position, answer.aborted, leave_out=lambda batch: self._skipped(flow, batch))
+            skipped = partial(self._skipped, flow)
+            found = sift(answer.records, position, answer.aborted, leave_out=skipped, terms=ONE_BY_ONE)
             for batch in found.batches:
                 if batch.base < end:
                     self._produce(flow, (flow.source, name, batch.base), arriving, batch)

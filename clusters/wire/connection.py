@@ -37,6 +37,9 @@ _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
 _CORRELATION = struct.Struct(">i")
 _PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
 _QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved away
+# A broker that hangs takes connections all the same: for so long others are asked first.
+_AVOIDED_S = 30.0
+_lost_at: dict[tuple[str, int], float] = {}
 _LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
 
 
@@ -48,10 +51,11 @@ def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None
     if address is not None:
         return Connection(settings, address)
     last = settings.unreachable("no bootstrap address is given")
-    for bootstrap in settings.bootstrap:
-        host, _, port = bootstrap.rpartition(":")
+    before = time.monotonic() - _AVOIDED_S
+    known = [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in settings.bootstrap)]
+    for bootstrap in sorted(known, key=lambda address: _lost_at.get(address, before) > before):
         try:
-            return Connection(settings, (host.strip("[]"), int(port)))
+            return Connection(settings, bootstrap)
         except Unreachable as error:
             last = error
     raise last
@@ -178,7 +182,11 @@ class Connection(Transactions):
         return answer
 
     def _receive(self, correlation: int) -> memoryview:
-        frame = self._transport.receive()
+        try:
+            frame = self._transport.receive()
+        except Unreachable:
+            _lost_at[self.address] = time.monotonic()
+            raise
         (got,) = _CORRELATION.unpack_from(frame, 0)
         if got != correlation:
             self.close()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import pytest
@@ -13,7 +14,7 @@ from clusters.admin import Admin
 from clusters.control import LEDGER, slot_of
 from clusters.wire.connection import connect
 from lab import clusters as lab_clusters
-from tests.replicator.faults import QUICK_BROKER, Feeding, progress, reports, times
+from tests.replicator.faults import QUICK_BROKER, Feeding, copied, progress, reports, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -132,10 +133,14 @@ def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
         start()
         committed = transactions(settings["onprem"], topic_name, 5)
         wait_copied(settings, plan, topic_name, PARTITIONS)
+        before = copied(settings["tri"], topic_name, with_ledger)
         lab_clusters.kill(home, "tri", victim)
         try:
             committed += transactions(settings["onprem"], topic_name, 15)
-            progress(settings["tri"], topic_name, with_ledger, 20)
+            until = time.monotonic() + 45
+            while copied(settings["tri"], topic_name, with_ledger) < before + 20:
+                assert time.monotonic() < until, "partitions whose slots have a leader stand still"
+                time.sleep(0.2)
         finally:
             lab_clusters.start(home, "tri", victim)
         wait_copied(settings, plan, topic_name, PARTITIONS)

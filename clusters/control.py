@@ -177,6 +177,11 @@ class ControlWriter:
             producer = self._producer
         producer.poll(timeout)
 
+    @property
+    def waiting(self) -> int:
+        """How many records are not acknowledged, or their `on_done` not called."""
+        return len(self._producer)
+
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything written is acknowledged. Raises the first failure nobody was told about."""
         limit = self.timeout if timeout is None else timeout
@@ -190,8 +195,9 @@ class ControlWriter:
     def _renew(self) -> None:
         """New secrets into the producer; new certificates need a new one, which waits until nothing is under way."""
         if self._rotation.spent(self._producer) and len(self._producer) == 0:
-            self._rotation = Rotation(self.settings)
-            self._producer = self._made()
+            renewed = self._rotation.replaced(self._made)
+            if renewed is not None:
+                self._rotation, self._producer = renewed
 
     def _made(self) -> Producer:
         return Producer(

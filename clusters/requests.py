@@ -67,7 +67,10 @@ class AdminRequests:
         self.timeout = timeout
         self._complaints = Complaints()
         self._rotation = Rotation(settings)
-        self._client = AdminClient(settings.librdkafka({"error_cb": self._complaints}))
+        self._client = self._made()
+
+    def _made(self) -> AdminClient:
+        return AdminClient(self.settings.librdkafka({"error_cb": self._complaints}))
 
     def cluster(self) -> Any:
         """confluent-kafka's DescribeClusterResult: cluster_id, controller, nodes."""
@@ -288,8 +291,9 @@ class AdminRequests:
         while True:
             left = self.timeout - (time.monotonic() - began)
             if self._rotation.spent(self._client):
-                self._rotation = Rotation(self.settings)
-                self._client = AdminClient(self.settings.librdkafka({"error_cb": self._complaints}))
+                renewed = self._rotation.replaced(self._made)
+                if renewed is not None:
+                    self._rotation, self._client = renewed
             try:
                 return call({"request_timeout": max(left, 0.5)})
             except (KafkaException, ValueError, TypeError) as error:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
-from clusters.errors import SecretMissing
+from confluent_kafka import KafkaException
+
+from clusters.errors import ClusterError, SecretMissing
 from clusters.secrets import stamp
 from clusters.settings import ConnectionSettings
 
@@ -19,6 +22,9 @@ class Client(Protocol):
     """A confluent-kafka client."""
 
     def set_sasl_credentials(self, username: str, password: str, /) -> None: ...
+
+
+Made = TypeVar("Made", bound=Client)
 
 
 class Rotation:
@@ -56,6 +62,21 @@ class Rotation:
             return False
         self._looked -= _LOOK_EVERY_S  # so that the next call says it again, until somebody could act
         return True
+
+    def replaced(self, make: Callable[[], Made]) -> tuple[Rotation, Made] | None:
+        """When the client is `spent`: a new one and its rotation, made while the old one still works. None when that
+        fails, since a rotation is rarely one step: a certificate's file is written before its key's, a token endpoint
+        restarts. Then the old client stays, and `spent` says so again a second later."""
+        try:
+            return Rotation(self._settings), make()
+        except (ClusterError, KafkaException, OSError, RuntimeError, TypeError, ValueError) as error:
+            log.warning(
+                "client not renewed",
+                extra={"cluster": self._settings.alias, "reason": f"{type(error).__name__}: {error}",
+                       "remedy": "the old one is kept; it is tried again every second until all files fit together"},
+            )  # fmt: skip
+            self._looked = time.monotonic()
+            return None
 
 
 def _stamps(settings: ConnectionSettings) -> tuple[object, ...]:

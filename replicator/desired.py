@@ -93,10 +93,12 @@ class DesiredState:
 
     def _renew(self) -> None:
         """New secrets into the consumer; new certificates need a new one, which goes on where this one is."""
-        if self._rotation.spent(self._consumer):
+        if not self._rotation.spent(self._consumer):
+            return
+        renewed = self._rotation.replaced(self._made)
+        if renewed is not None:
             self._consumer.close()
-            self._rotation = Rotation(self.settings)
-            self._consumer = self._made()
+            self._rotation, self._consumer = renewed
             if self.there:
                 self._consumer.assign([TopicPartition(FLOWS, 0, self._position)])
 

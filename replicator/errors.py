@@ -3,6 +3,7 @@
     ReplicatorError
     ├── NotCopied          a source offset beyond what has been copied so far
     ├── NoLedger           the target cluster holds no ledger entry for what was asked
+    ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
         └── Compacted      a batch behind a hole, where holes cannot be copied yet
 
@@ -42,6 +43,15 @@ class NoLedger(ReplicatorError):
         super().__init__(
             f"no ledger entry for {where} on the target cluster; "
             "has a worker served this flow yet? `topology status` shows what runs"
+        )
+
+
+class LedgerThreadEnded(ReplicatorError):
+    """A worker without the thread that hears acknowledgements would stand still and look alive; so it ends."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the worker's ledger thread has ended and nothing could be copied any more; start the worker again"
         )
 
 

@@ -33,10 +33,11 @@ class Membership:
         self._on_revoked = on_revoked
         self._settings, self._group, self._client_id = settings, group, client_id
         self._rotation = Rotation(settings)
-        self._consumer = self._joining()
+        self._consumer = self._made()
+        self._join()
 
-    def _joining(self) -> Consumer:
-        consumer = Consumer(
+    def _made(self) -> Consumer:
+        return Consumer(
             self._settings.librdkafka(
                 {
                     "client.id": self._client_id,
@@ -50,14 +51,17 @@ class Membership:
                 }
             )
         )
-        consumer.subscribe([LEDGER], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
-        return consumer
+
+    def _join(self) -> None:
+        self._consumer.subscribe([LEDGER], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout: float) -> None:
         if self._rotation.spent(self._consumer):  # other certificate files: only a new client reads them
-            self._consumer.close()
-            self._rotation = Rotation(self._settings)
-            self._consumer = self._joining()
+            renewed = self._rotation.replaced(self._made)
+            if renewed is not None:
+                self._consumer.close()  # gives up its slots
+                self._rotation, self._consumer = renewed
+                self._join()
         message = self._consumer.poll(timeout)
         error = message.error() if message is not None else None
         if error is not None:

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,8 +23,10 @@ from clusters.fleet import Placement, fleet_group, fleet_key, placement_key
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.status import PartitionStatus, forget_status, write_status
+from replicator.acknowledging import Acknowledger
 from replicator.desired import DesiredState
 from replicator.discovery import Discovery
+from replicator.errors import LedgerThreadEnded
 from replicator.guards import Guards
 from replicator.looks import Looks
 from replicator.membership import Membership
@@ -94,15 +95,13 @@ class Worker:
         self._ask_again = 0.0
         self._fleet_at_start = self._desired.fleets.get(fleet_key(topology, target.alias))
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
-        self._acknowledging = True
-        self._after_acknowledgement: deque[Callable[[], None]] = deque()
-        self._acknowledger = threading.Thread(target=self._acknowledge, name="ledger", daemon=True)
+        self._acknowledger = Acknowledger(self._writer)
         self._acknowledger.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
         self._discovery = Discovery(target, connect)
         self._senders = Senders(target, self._writer)
         self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders)
-        later = self._after_acknowledgement.append
+        later = self._acknowledger.later
         self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
@@ -125,6 +124,7 @@ class Worker:
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
         self._membership.poll(PACE_S)
+        self._check_ledger()
         self._follow()
         flows = self._flows()
         self._discovery.step(flows)
@@ -149,8 +149,7 @@ class Worker:
         self._discovery.close()
         self._placer.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._acknowledging = False
-        self._acknowledger.join(timeout=2)
+        self._acknowledger.end(timeout=2)
         try:
             self._writer.flush(5)
         except ClusterError as error:
@@ -300,11 +299,14 @@ class Worker:
                 write_status(self._writer, report, on_done=_not_missed)
         self._routes.sweep()
 
-    def _acknowledge(self) -> None:
-        while self._acknowledging:
-            self._writer.poll(0.02)
-            while self._after_acknowledgement:
-                self._after_acknowledgement.popleft()()
+    def _check_ledger(self) -> None:
+        """Copies that may have missed an acknowledgement begin anew from the logs, rather than wait for ever."""
+        if not self._acknowledger.is_alive():
+            raise LedgerThreadEnded
+        failure = self._acknowledger.failure()
+        if failure:
+            for seat in self._seats.values():
+                self._halt(seat, f"the ledger's acknowledgements failed: {failure}")
 
     def _log_loud(self, seat: Seat) -> None:
         assert seat.stopped is not None

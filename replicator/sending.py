@@ -102,6 +102,9 @@ class SendLane(Lane):
         size = 0
         now = int(time.time() * 1000)
         while size < REQUEST_BYTES and (route := self._shares.next(size)) is not None:
+            if route.carrier != self.kind:  # put in here before it changed lanes; it may be on its way over there
+                self._offer(route)
+                continue
             wanted = route.kind  # the fetching side may change it at any time
             if wanted != self.kind:
                 if route.copy.idle:  # it changes lanes while nothing of it is on its way

@@ -1,0 +1,148 @@
+"""Lanes by hand, without brokers and threads: who delivers, who sends, and whose trouble a bad answer is."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from clusters.errors import Unreachable
+from clusters.settings import ConnectionSettings
+from clusters.wire.messages import FetchedPartition, ProducedPartition
+from replicator.batch import Batch
+from replicator.fetching import _delivered
+from replicator.ledger import Block, Generation, PartitionLedger
+from replicator.links import TargetLink
+from replicator.look import Address
+from replicator.offsetmap import Run
+from replicator.partition import Identity, PartitionCopy, PartitionKey
+from replicator.rate import Rate
+from replicator.repack import Terms
+from replicator.route import CALM, Route
+from replicator.states import LookAgain
+from tests.replicator.build import commit, data
+
+SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
+KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
+NOWHERE = Address("127.0.0.1", 1)
+CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
+
+
+class Written:
+    """A ledger whose records stay on their way."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[list[int]]] = []
+
+    def put_nowait(self, _topic: str, _key: str, value: dict[str, Any], _slot: int, on_done: Any) -> None:
+        self.runs.append(value["runs"])
+
+
+def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> Route:
+    key = KEY._replace(partition=partition)
+    copy = PartitionCopy(key, SOURCE, TARGET, Identity(7, 0, 0), position=0, acked=0, depth=depth, depth_confirmed=5)
+    return Route(copy, None, Rate(None), leave_out, NOWHERE, NOWHERE, terms=Terms(small=0))
+
+
+def with_ledger(route: Route) -> tuple[PartitionLedger, Written]:
+    written = Written()
+    block = Block(KEY, Generation(1, "a"), 1, 0, Identity(7, 0, 0), SOURCE, TARGET, ())
+    ledger = PartitionLedger(written, block, route.by_sequence.durable, lambda _error: None, lambda _todo: None)  # type: ignore[arg-type]
+    route.ledger = ledger
+    return ledger, written
+
+
+def answer(end: int, *batches: bytes) -> FetchedPartition:
+    return FetchedPartition(SOURCE, 0, 0, end, end, 0, memoryview(b"".join(batches)))
+
+
+# -- one lane at a time delivers ------------------------------------------------------------------------------------
+
+
+def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> None:
+    """The other lane may go on in the very moment in which the kind changes: its runs come behind ours."""
+    route = route_of()
+    ledger, _written = with_ledger(route)
+    handed_over: list[str] = []
+
+    def other_lane() -> None:
+        handed_over.append(route.kind)
+        if len(handed_over) == 1:
+            _delivered(route, answer(9, data(3), commit(4, 1), data(5)))
+
+    route.room = other_lane
+    _delivered(route, answer(9, data(0), commit(1, 1), data(2)))
+    assert handed_over == ["bulk"]
+    announced = [*ledger._block, *ledger._waiting]
+    assert announced == [Run(1, 2), Run(3, 5)]
+
+
+def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
+    route = route_of()
+    route.kind = "bulk"
+    woken: list[str] = []
+    route.room = lambda: woken.append(route.kind)
+    for _ in range(CALM):
+        assert woken == []
+        _delivered(route, answer(0))
+    assert woken == ["live"]
+
+
+# -- one lane at a time sends ---------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
+    link = TargetLink(CLOUD, NOWHERE)
+    live, bulk = link._senders["live"], link._senders["bulk"]
+    route = route_of()
+    link.add(route)
+    _delivered(route, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk lane
+    assert route.kind == "bulk"
+    original = live._offer
+
+    def offer(moving: Route) -> None:  # it is put into the live lane once more while it changes lanes
+        live.put(moving)
+        original(moving)
+
+    live._offer = offer
+    assert live._gathered() == []
+    live._offer = original
+    assert route.carrier == "bulk"
+    in_flight = bulk._gathered()
+    assert [outgoing.first for _, outgoing in in_flight] == [0]
+    route.kind = "live"  # meanwhile the fetching side found the log's end
+    assert live._gathered() == []
+    assert [outgoing.first for outgoing in route.by_sequence.in_flight] == [0]
+    route.by_sequence.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
+    route.wake()
+    assert bulk._gathered() == []
+    assert route.carrier == "live"
+    assert [outgoing.first for _, outgoing in live._gathered()] == [1]
+
+
+# -- whose trouble --------------------------------------------------------------------------------------------------
+
+
+def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
+    def leave_out(_batch: Batch) -> bool:
+        raise Unreachable("the registry of onprem cannot be read", alias="onprem")
+
+    route = route_of(leave_out)
+    _delivered(route, answer(1, data(0)))
+    assert route.copy.trouble == LookAgain("the registry of onprem cannot be read")
+    assert (route.copy.position, route.copy.buffered) == (0, 0)
+
+
+def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    def leave_out(_batch: Batch) -> bool:
+        raise IndexError("out of range")
+
+    route = route_of(leave_out)
+    _delivered(route, answer(1, data(0)))
+    trouble = route.copy.trouble
+    assert isinstance(trouble, LookAgain)
+    assert trouble.in_the_end == "rejected"
+    assert "offset 0" in trouble.reason
+    assert "IndexError" in trouble.reason
+    assert [record.message for record in caplog.records] == ["answer failed"]

@@ -129,12 +129,12 @@ def _deliver(route: Route, answer: FetchedPartition) -> None:
             _troubled(route, LookAgain(f"{len(sifted.rejected)} records could not be quarantined: {error}"))
             return
     runs = copy.accept(sifted)
-    route.fetched(size)
     if runs and route.ledger is not None:
         route.ledger.append(runs)
     route.rate.spend(size, time.monotonic())
     if sifted.batches:
         route.wake()
+    route.fetched(size)  # last: from here on the other lane may fetch, and append what follows
 
 
 def _troubled(route: Route, trouble: Loud | LookAgain) -> None:

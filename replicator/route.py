@@ -55,12 +55,18 @@ class Route:
 
     def fetched(self, size: int) -> None:
         """An answer with `size` bytes was taken: choose the lane. One live answer that does not reach the log's end
-        is enough to leave the live lane; coming back takes several calm ones."""
+        is enough to leave the live lane; coming back takes several calm ones.
+
+        Only the lane of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
+        hands the partition to the other lane, which is woken."""
+        before = self.kind
         at_end = self.copy.position >= self.copy.source_end
         if self.kind == "live":
             if not at_end:
-                self.kind, self._calm = "bulk", 0
+                self._calm, self.kind = 0, "bulk"
         else:
             self._calm = self._calm + 1 if at_end and size < FEW else 0
             if self._calm >= CALM:
-                self.kind = "live"
+                self._calm, self.kind = 0, "live"
+        if self.kind != before:
+            self.room()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,11 +13,14 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batches import sift
+from replicator.errors import BadBatch
 from replicator.lane import ALIVE_S, Kind, Lane
 from replicator.look import Address
 from replicator.rate import SMALLEST
 from replicator.route import Route
 from replicator.states import LookAgain, Loud, Span
+
+log = logging.getLogger("watershed.links")
 
 FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
 ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
@@ -75,7 +79,7 @@ class FetchLane(Lane):
             max_bytes=max_bytes,
         )
         for answer in answers:
-            _deliver(by_partition[answer.topic_id, answer.partition], answer)
+            _delivered(by_partition[answer.topic_id, answer.partition], answer)
         self._heed(connection.throttle_ms)
 
     def _dropped(self, reason: str) -> None:
@@ -105,6 +109,21 @@ def _within_quotas(routes: list[Route], now: float) -> tuple[list[tuple[Route, i
         else:
             early = min(early, max(route.rate.wait(now), 0.001))
     return asked, early
+
+
+def _delivered(route: Route, answer: FetchedPartition) -> None:
+    """Whatever goes wrong with one partition's answer is that partition's trouble, and not the lane's."""
+    try:
+        _deliver(route, answer)
+    except BadBatch as error:
+        _troubled(route, LookAgain(str(error), error.state))
+    except ClusterError as error:  # of the registry
+        _troubled(route, LookAgain(str(error)))
+    except Exception as error:
+        key = route.copy.key
+        log.exception("answer failed", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition})
+        told = f"what the source sent from offset {route.copy.position} on could not be worked on"
+        _troubled(route, LookAgain(f"{told}: {type(error).__name__}: {error}", "rejected"))
 
 
 def _deliver(route: Route, answer: FetchedPartition) -> None:

@@ -46,6 +46,7 @@ class Membership:
                     "auto.offset.reset": "error",
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": SESSION_MS,
+                    "socket.timeout.ms": SESSION_MS,  # 60 s by default: so long for a coordinator that hangs
                     "heartbeat.interval.ms": HEARTBEAT_MS,
                     "max.poll.interval.ms": 60_000,
                 }

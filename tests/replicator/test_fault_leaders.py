@@ -55,7 +55,9 @@ def leaders(settings, topic: str) -> dict[int, int]:
 def sending_to(settings, topic: str, replicas: int):
     with Admin(settings) as admin:
         admin.create_topic(topic, PARTITIONS, replicas)
-    into = producer(settings, **{"acks": "all", "enable.idempotence": True})
+    # The test's own producer must not wait for a broker that hangs either.
+    patience = {"socket.timeout.ms": 5_000, "request.timeout.ms": 4_000}
+    into = producer(settings, **{"acks": "all", "enable.idempotence": True}, **patience)
     return into, lambda count, start: put(into, topic, count, start=start, size=100)
 
 

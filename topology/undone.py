@@ -36,8 +36,6 @@ class Row:
 
 
 ROWS = (
-    Row("delivery.rejected", lambda value: value == "quarantine", "a rejected record stops its partition"),
-    Row("delivery.on_gap", lambda value: value == "continue", "a gap stops its partition"),
     Row("provenance.header", lambda value: value is not None, "no header is written"),
     Row("partitions.mapping", lambda value: value == "key", "records keep their partition"),
     Row("sync.configs.mode", lambda value: value == "continuous", "configs are taken over once, at creation"),

@@ -20,6 +20,7 @@ from replicator.epochs import Epoch
 from replicator.errors import BadBatch, Compacted
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
+from replicator.restamped import restamped
 from replicator.states import LookAgain, Loud, Span
 
 _REJECTED = frozenset({codes.INVALID_TIMESTAMP, codes.INVALID_RECORD})
@@ -108,6 +109,7 @@ class PartitionCopy:
     copied_through: int = -1  # source offset, by acknowledgements
     copied_bytes: int = 0
     copied_timestamp: int = -1
+    remembered_by: int = -1  # time of the newest record that the target's leader has of us (ms), also from before
     trouble: Loud | LookAgain | None = None
     refused: Loud | LookAgain | None = None  # a batch that cannot be copied; everything before it still is
     quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
@@ -221,9 +223,11 @@ class PartitionCopy:
                 self.acked = sent.first + sent.records
                 self.copied_through = sent.source_end
                 self.copied_bytes += sent.size
-                self.copied_timestamp = sent.max_timestamp
+                self.copied_timestamp = self.remembered_by = sent.max_timestamp
                 self.depth = self._depth(sent.max_timestamp, now)
                 self._when_empty()
+                if self.trouble is None or isinstance(self.trouble, LookAgain):
+                    self.trouble = restamped(self.key.target_topic, sent.batch, answer) or self.trouble
                 return
             self.unanswered = self.unanswered or answer.error not in _CERTAIN
             found = self._judged(sent, answer)
@@ -250,8 +254,8 @@ class PartitionCopy:
                 self.trouble = self.refused
 
     def _depth_now(self, now: int | None) -> int:
-        """A partition that was idle for long: the broker may have forgotten us since the last answer."""
-        return min(self.depth, self._depth(self.copied_timestamp, now)) if self.copied_timestamp > 0 else self.depth
+        """A partition that was idle for long: the broker may have forgotten us since the last answer, or the look."""
+        return min(self.depth, self._depth(self.remembered_by, now)) if self.remembered_by >= 0 else self.depth
 
     def _depth(self, newest: int, now: int | None) -> int:
         """The broker forgets our sequence numbers by the time of the newest record that we wrote."""

@@ -75,6 +75,7 @@ class Resume:
 
     since, order, note: see Remembered. claims: this begins something, and workers have to agree on where. alone: nobody
     else may write under this producer epoch (`replicator.fencing`). after: the producer epoch that it follows, then.
+    newest: time of the newest record that the target's leader remembers us by (ms), -1 when it holds nothing.
     """
 
     identity: Identity
@@ -88,6 +89,7 @@ class Resume:
     claims: bool = False
     alone: bool = False
     after: int = -1
+    newest: int = -1
 
 
 def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: str) -> Resume | Loud | LookAgain:
@@ -131,6 +133,7 @@ def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: s
         since=remembered.since,
         order=remembered.order,
         note=remembered.note,
+        newest=producer[2] if producer is not None else -1,
     )
 
 

@@ -72,6 +72,7 @@ class Routes:
             quarantine=seat.record.flow.rejected == "quarantine",
             alone=decided.alone,
             expiration_ms=self.expiration_ms,
+            remembered_by=decided.newest,
         )
 
         def durable(runs: list[Run]) -> None:

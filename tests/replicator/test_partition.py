@@ -351,6 +351,19 @@ def test_position_given_by_sifted_counts() -> None:
 def test_a_worker_that_stood_still_looks_again_where_the_broker_may_have_forgotten(age_ms, halted):
     now = 1_790_000_000_000
     copy = copying()
-    copy.expiration_ms, copy.copied_timestamp = 86_400_000, now - age_ms
+    copy.expiration_ms, copy.remembered_by = 86_400_000, now - age_ms
     copy.stood_still(now)
     assert (copy.trouble is not None) == halted
+
+
+def test_a_partition_that_was_idle_since_its_look_is_not_pipelined_once_the_broker_may_have_forgotten_it() -> None:
+    """What the look saw ages as well: no answer since then says that the broker still has our sequence numbers."""
+    written, day = 1_790_000_000_000, 86_400_000
+    copy = copying(depth=5)
+    copy.expiration_ms, copy.remembered_by = day, written
+    taken(copy, *(data(at) for at in range(4)))
+    assert copy.next_outgoing(written + day // 2) is not None
+    assert copy.next_outgoing(written + day // 2) is not None
+    assert copy.next_outgoing(written + day) is None
+    copy.stood_still(written + day)
+    assert isinstance(copy.trouble, LookAgain)

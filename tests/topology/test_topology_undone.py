@@ -27,8 +27,6 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
 @pytest.mark.parametrize(
     ("more", "path"),
     [
-        (", delivery: {rejected: quarantine}", "delivery.rejected"),
-        (", delivery: {on_gap: continue}", "delivery.on_gap"),
         (", provenance: {header: hops}", "provenance.header"),
         (", partitions: {mapping: key}", "partitions.mapping"),
         (", sync: {configs: {mode: continuous}}", "sync.configs.mode"),

@@ -14,6 +14,7 @@ from replicator import membership
 from replicator.lane import ALIVE_S, Kind, Lane
 from replicator.look import Address
 from replicator.partition import Outgoing
+from replicator.pulse import Pulse
 from replicator.route import Route
 from replicator.shares import Shares
 
@@ -22,6 +23,7 @@ REQUESTS_IN_FLIGHT: Final = 5
 # A broker that hangs has been replaced by then; giving up early costs a look and is never wrong, as nothing is resent.
 PATIENCE_S: Final = 10.0
 SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
+_PULSE: Final = Pulse(membership.SESSION_MS / 2000)  # of this process; half a session goes on while it is frozen
 
 
 class SendLane(Lane):
@@ -39,7 +41,11 @@ class SendLane(Lane):
         self._offer, self._carried = offer, carried
         self._shares: Shares[Route] = Shares()
         self._requests: deque[list[tuple[Route, Outgoing]]] = deque()
-        self._ran_at = time.monotonic()
+        self._stops = _PULSE.stops()
+
+    def start(self) -> None:
+        _PULSE.start()
+        super().start()
 
     def put(self, route: Route) -> None:
         """The partition may have something to send."""
@@ -48,10 +54,10 @@ class SendLane(Lane):
 
     def _round(self) -> None:
         now = time.monotonic()
-        if now - self._ran_at > membership.SESSION_MS / 2000:  # goes on while a process is frozen
+        if (stops := _PULSE.stops()) != self._stops:
             for route in self._carried(self.kind):
                 route.by_sequence.stood_still(int(time.time() * 1000))
-        self._ran_at = now
+        self._stops = stops
         open_ = len(self._requests) < REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True

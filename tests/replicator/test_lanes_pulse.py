@@ -1,0 +1,42 @@
+"""Standing still: noticed by whoever runs first, and told to everybody who asks."""
+
+from __future__ import annotations
+
+from replicator.pulse import Pulse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_process_that_is_asked_often_enough_has_not_stood_still() -> None:
+    clock = Clock()
+    pulse = Pulse(5.0, clock)
+    for _ in range(100):
+        clock.now += 5.0
+        assert pulse.stops() == 0
+
+
+def test_everybody_hears_of_a_stop_whoever_noticed_it() -> None:
+    clock = Clock()
+    pulse = Pulse(5.0, clock)
+    before = pulse.stops()
+    clock.now += 5.1
+    assert pulse.stops() != before  # the thread that beats
+    assert pulse.stops() != before  # a lane that comes later
+    again = pulse.stops()
+    assert pulse.stops() == again
+
+
+def test_one_that_waits_for_a_broker_while_others_run_has_not_stood_still() -> None:
+    clock = Clock()
+    pulse = Pulse(5.0, clock)
+    before = pulse.stops()
+    for _ in range(80):  # the thread that beats, while a lane waits 40 s for an answer
+        clock.now += 0.5
+        pulse.stops()
+    assert pulse.stops() == before

@@ -58,6 +58,7 @@ class Routes:
     def go(self, seat: Seat, taken: Taken) -> None:
         """Put a partition on its way."""
         decided = taken.resume
+        refused = self._still_refused(seat.key, decided.position)
         copy = PartitionCopy(
             key=seat.key,
             source_id=taken.source.topic_id,
@@ -97,7 +98,7 @@ class Routes:
             weight=seat.record.flow.weight,
             terms=Terms(
                 self.discovery.limits_of(seat.key.flow, seat.key.target_topic),
-                self._refused.get(seat.key, {}),
+                refused,
                 isolate=copy.quarantine,
                 holes=lambda: copy.alone,
             ),
@@ -122,6 +123,7 @@ class Routes:
         guard = self.guards.of(seat.record, source)
         copy = copy_of(seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine")
         limits = self.discovery.limits_of(seat.key.flow, seat.key.target_topic)
+        refused = self._still_refused(seat.key, copy.position)
         route = Route(
             copy=copy,
             ledger=None,
@@ -130,7 +132,7 @@ class Routes:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=seat.record.flow.weight,
-            terms=Terms(limits, self._refused.get(seat.key, {}), isolate=copy.quarantine, lane=guard.path_of),
+            terms=Terms(limits, refused, isolate=copy.quarantine, lane=guard.path_of),
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.quarantine else None,
         )
@@ -154,7 +156,7 @@ class Routes:
         if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and route.ledger is not None:
             route.ledger.close()
         if copy.refused_records:
-            self._refused.setdefault(copy.key, {}).update(copy.refused_records)
+            self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records
         if copy.too_large:
             self.discovery.ask_limits(copy.key.flow)
         for link in self._links.values():
@@ -182,6 +184,14 @@ class Routes:
             self._links[key] = link
             link.start()
         return link
+
+    def _still_refused(self, key: PartitionKey, position: int) -> dict[int, str]:
+        """The records from source offset `position` on that the target did not take: what lies below is settled. A
+        fetch lane reads it while the route is there, so it is never changed afterwards."""
+        refused = {offset: why for offset, why in self._refused.pop(key, {}).items() if offset >= position}
+        if refused:
+            self._refused[key] = refused
+        return refused
 
     def buffered(self) -> int:
         """Bytes of record batches in memory."""

@@ -24,7 +24,7 @@ from clusters.errors import ClusterError, ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
 from replicator.epochs import Epoch
 from replicator.errors import NoLedger
-from replicator.offsetmap import OffsetMap, Run
+from replicator.offsetmap import OffsetMap, Run, checked
 from replicator.partition import Identity, PartitionKey
 from replicator.resume import Remembered
 from replicator.transactions.positions import KINDS, Known, known_in
@@ -241,7 +241,7 @@ def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
     newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation))
     landed = _landed(blocks, newest)
     remembered = Remembered(
-        OffsetMap(_packed(_laid([block for block in landed if block.identity.epoch >= newest.since]))),
+        checked(_packed(_laid([block for block in landed if block.identity.epoch >= newest.since]))),
         newest.identity,
         newest.source_id,
         newest.target_id,
@@ -296,13 +296,14 @@ def _laid(blocks: list[Block]) -> list[Run]:
     """
     by_generation: dict[tuple[int, int, Generation], list[Block]] = defaultdict(list)
     for block in sorted(blocks, key=lambda block: block.number):
-        by_generation[block.identity.epoch, block.start, block.generation].append(block)
+        if block.runs:
+            by_generation[block.identity.epoch, block.start, block.generation].append(block)
     kept: list[Run] = []
-    at = min(epoch for epoch, _, _ in by_generation)
+    at = min((epoch for epoch, _, _ in by_generation), default=0)
     for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
         if epoch > at:
             at, kept = epoch, [run for run in kept if run.target < own[0].identity.base]
-        runs = [run for block in own for run in block.runs]
+        runs = sorted(run for block in own for run in block.runs)  # two threads may have announced side by side
         first, last = runs[0].target, runs[-1]
         beyond = [run for run in kept if run > last]
         if beyond and beyond[0].source - last.source < beyond[0].target - last.target:

@@ -94,3 +94,38 @@ class OffsetMap:
     def extended(self, run: Run) -> OffsetMap:
         """This map with a run appended."""
         return OffsetMap((*self.runs, run))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenMap(OffsetMap):
+    """Runs that contradict themselves. Whoever asks it for an offset gets a ReplicatorError, whoever only reads what
+    else the ledger holds does not: it concerns its own partition and no other."""
+
+    error: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sources", ())
+        object.__setattr__(self, "_targets", ())
+
+    def to_target(self, source_offset: int, target_end: int) -> int:
+        raise ReplicatorError(f"{self.error}; source offset {source_offset} cannot be translated")
+
+    def to_source(self, target_offset: int) -> int:
+        raise ReplicatorError(f"{self.error}; target offset {target_offset} cannot be translated")
+
+    def source_position(self, target_end: int) -> int:
+        raise ReplicatorError(self.error)
+
+    def stretches(self, target_end: int) -> Iterator[Stretch]:
+        raise ReplicatorError(self.error)
+
+    def extended(self, run: Run) -> OffsetMap:
+        raise ReplicatorError(self.error)
+
+
+def checked(runs: tuple[Run, ...]) -> OffsetMap:
+    """The map of these runs, broken when they contradict themselves."""
+    try:
+        return OffsetMap(runs)
+    except ReplicatorError as error:
+        return BrokenMap(runs, str(error))

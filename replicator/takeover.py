@@ -131,9 +131,11 @@ class _Judge:
         assert self.record.producer_id is not None
         try:
             decided = resume(remembered, seen, self.record.producer_id, start)
-        except ReplicatorError as error:  # a map that contradicts the log concerns its partition only
-            return LookAgain(str(error), "duplicated")
+        except ReplicatorError as error:  # a map that contradicts itself or the log concerns its partition only
+            decided = LookAgain(str(error), "duplicated")
         order = self.orders.get(key)
+        if order is not None and isinstance(decided, LookAgain) and decided.in_the_end == "duplicated":
+            decided = Loud("duplicated", decided.reason)  # as the person saw it who gave the order
         if order is not None:
             decided = obeyed(order, decided, remembered, generation, seen, start)
         if not isinstance(decided, Loud) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from replicator.look import Led
-from replicator.offsetmap import Run
+from replicator.offsetmap import BrokenMap, Run
 from replicator.orders import Order
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud, Span
@@ -58,7 +58,9 @@ def decide(key: PartitionKey, known: Known | None, ends: Ends, start: Literal["e
         position = ends.source_start if start == "earliest" else ends.source_end
         begun = Position(key, ends.source_id, ends.target_id, Run(ends.target_end, position), position)
         return Goes(Known(begun), begins=True)
-    at = known.position
+    at, offsets = known.position, known.map
+    if isinstance(offsets, BrokenMap):
+        return _other_topics(at, ends) or Loud("duplicated", offsets.error)
     return _other_topics(at, ends) or _target_range(at, ends) or _source_range(known, ends) or Goes(known)
 
 

@@ -19,7 +19,8 @@ from typing import Any, Final
 from clusters.control import LEDGER, ControlRecord
 from clusters.errors import ProtocolError
 from clusters.records import Value
-from replicator.offsetmap import Run, Stretch
+from replicator.errors import ReplicatorError
+from replicator.offsetmap import BrokenMap, OffsetMap, Run, Stretch
 from replicator.partition import PartitionKey
 from replicator.transactions.stretches import StretchMap, coalesced
 
@@ -86,10 +87,14 @@ class Known:
     stale: tuple[int, ...] = ()
 
     @property
-    def map(self) -> StretchMap:
+    def map(self) -> OffsetMap:
+        """Broken when what was written down contradicts itself."""
         full = [stretch for number in sorted(self.blocks) for stretch in self.blocks[number]]
         here = self.position
-        return StretchMap.over(coalesced([*full, *here.stretches]), here.begin, here.position)
+        try:
+            return StretchMap.over(coalesced([*full, *here.stretches]), here.begin, here.position)
+        except ReplicatorError as error:
+            return BrokenMap((here.begin,), str(error))
 
 
 class Track:

@@ -119,3 +119,11 @@ def test_reseeding_forgets_the_old_map_and_its_blocks() -> None:
     assert (known.position.target_id, known.position.position) == (OTHER, 15)
     assert len(log.records) == 1  # the old blocks are deleted
     assert known_in(log.records.values())[KEY] == known
+
+
+def test_stretches_that_contradict_themselves_stop_their_partition() -> None:
+    overlapping = replace(KNOWN.position, stretches=(Stretch(5, 10, 30), Stretch(20, 60, 5)), position=70)
+    found = decide(KEY, Known(overlapping), ENDS, "earliest")
+    assert isinstance(found, Loud)
+    assert found.state == "duplicated"
+    assert "contradicts itself" in found.error

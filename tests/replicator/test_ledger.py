@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from clusters.control import LEDGER, SLOTS
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.records import ControlRecord
-from replicator.errors import NoLedger
+from replicator.errors import NoLedger, ReplicatorError
 from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, PartitionLedger, assembled
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Identity, PartitionKey
@@ -330,3 +330,21 @@ def test_order_of_generations_is_by_number_not_by_text() -> None:
     blocks = [block(number, "a", number, (number, 2 * number)) for number in range(1, 13)]
     random.Random(1).shuffle(blocks)
     assert assembled(blocks)[KEY][1] == 12
+
+
+# -- what contradicts itself -----------------------------------------------------------------------------------------
+
+
+def test_a_map_that_contradicts_itself_concerns_its_partition_only() -> None:
+    theirs = replace(block(1, "a", 0, (0, 50)), key=KEY._replace(partition=4))
+    ledger = Ledger(assembled([block(1, "a", 0, (0, 20), (10, 25)), theirs]))
+    assert ledger.map(KEY.flow, "orders", 4).to_source(3) == 53
+    assert set(ledger.copies()) == set(ledger.standing()) == {KEY, theirs.key}
+    broken = ledger.map(KEY.flow, "orders", 3)
+    for ask in (lambda: broken.to_target(22, 99), lambda: broken.to_source(5), lambda: broken.source_position(99)):
+        with pytest.raises(ReplicatorError, match="contradicts itself"):
+            ask()
+
+
+def test_runs_that_two_threads_announced_side_by_side_are_sorted() -> None:
+    assert map_of(block(1, "a", 0, (0, 0), (20, 25), (10, 12))).runs == ((0, 0), (10, 12), (20, 25))

@@ -9,12 +9,16 @@ import pytest
 
 from clusters.control import JOURNAL
 from clusters.errors import ProtocolError
-from replicator.offsetmap import OffsetMap
+from clusters.flows import FlowRecord
+from replicator.offsetmap import OffsetMap, Run, checked
 from replicator.orders import Order, by_policy, give, obeyed, order_key
 from replicator.partition import Identity, PartitionKey
 from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud, Span
+from replicator.takeover import _Judge
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
 
 EXPIRED = Seen(**SEEN | {"source_start": 150, "settled": True})
 GAP = Order("accept-gap", "f", "orders", 0, "source_expired", 7, "ann", lost=Span(100, 150), id="one", at_ms=NOW)
@@ -192,3 +196,26 @@ def test_two_workers_give_the_same_order_by_policy() -> None:
     assert first.id == second.id
     assert first.id != by_policy(key, replace(found, source=Span(100, 151)), 7, NOW).id
     assert "on_gap: continue" in first.note
+
+
+def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
+    """The ledger's runs are wrong: the partition is `duplicated`, and an order to copy it again is heard."""
+    broken = replace(known(), map=checked((Run(0, 20), Run(10, 25))))
+    flow = PlanFlow("f", "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    key = PartitionKey("f", "orders", "orders", 0)
+    emptied = Seen(**SEEN | {"target_start": 100, "tail": None, "settled": True})
+
+    def judged(*orders: Order) -> Resume | Loud | LookAgain:
+        return _Judge(record, Writer(), {key: order for order in orders}).decided(key, broken, 7, emptied)  # type: ignore[arg-type]
+
+    found = judged()
+    assert isinstance(found, LookAgain)
+    assert found.in_the_end == "duplicated"
+    assert "contradicts itself" in found.reason
+    refused = judged(replace(SEED, target_id=OTHER))
+    assert isinstance(refused, Loud)
+    assert (refused.state, "is refused" in refused.error) == ("duplicated", True)
+    obeyed_now = judged(replace(SEED, target_id=TARGET))
+    assert isinstance(obeyed_now, Resume)
+    assert (obeyed_now.position, obeyed_now.since) == (0, 1)

@@ -104,9 +104,10 @@ def accept_gap(flow_id: str, path: Path, topic: str, partition: int, yes: bool, 
 def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: bool, wait_s: float) -> int:
     """Copy a topic, or one partition, again from the source into an empty target.
 
-    For partitions in state duplicated, target_foreign_write, target_gone, source_recreated or source_truncated. The
-    target has to be empty already: this command deletes nothing, it shows the commands that do. Exit code 0 when the
-    workers copy again, 1 when the target is not empty or the order was refused, 3 without an answer in time.
+    For partitions in state duplicated, target_foreign_write, target_gone, source_recreated, source_truncated or
+    append_time. The target has to be empty already: this command deletes nothing, it shows the commands that do. Exit
+    code 0 when the workers copy again, 1 when the target is not empty or the order was refused, 3 without an answer in
+    time.
     """
     from clusters.admin import Admin
     from replicator.orders import Order

@@ -34,7 +34,11 @@ BROKER_CONFIGS = {
     "producer.id.expiration.ms": "86400000",
 }
 # Topic settings and the broker's that they inherit from (TopicConfigSynonyms).
-INHERITED = {"max.message.bytes": "message.max.bytes", "segment.bytes": "log.segment.bytes"}
+INHERITED = {
+    "max.message.bytes": "message.max.bytes",
+    "segment.bytes": "log.segment.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+}
 NODE = 1
 
 

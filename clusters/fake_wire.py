@@ -242,7 +242,11 @@ class FakeWire:
             else:
                 error, base, message = log.append(data, self._cluster.clock())
             log_start = -1 if error else log.log_start
-            answers.append(ProducedPartition(topic_id, number, error, base, log_start, message))
+            stamps = not error and log.config("message.timestamp.type") == "LogAppendTime"
+            append_time = self._cluster.clock() if stamps else -1
+            answers.append(
+                ProducedPartition(topic_id, number, error, base, log_start, message, append_time=append_time)
+            )
         return answers
 
 

@@ -175,7 +175,7 @@ class Discovery:
             each.target_topic
             for each in found
             if each.created or each.target_topic in listings[1]
-            if everything or each.topic not in flow.limited
+            if everything or each.topic not in flow.limited or each.refused is not None
         ]
         found = with_limits(found, target_limits(target, there))
         if everything:
@@ -210,7 +210,8 @@ def _say(flow_id: str, found: list[Mapped]) -> None:
         where = {"flow": flow_id, "topic": each.topic, "target_topic": each.target_topic}
         if each.created or each.grown:
             log.info("topic created" if each.created else "topic grown", extra=where | {"partitions": each.partitions})
-        if each.held is not None:
-            log.warning("partitions held", extra=where | {"reason": each.held.error, "remedy": each.held.remedy})
+        for held in (each.held, each.refused):
+            if held is not None:
+                log.warning("partitions held", extra=where | {"reason": held.error, "remedy": held.remedy})
         if each.note:
             log.warning("partition counts differ", extra=where | {"reason": each.note})

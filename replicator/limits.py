@@ -10,6 +10,8 @@ DEFAULT_MAX_BATCH: Final = 1_048_588  # message.max.bytes of Apache Kafka: 1 MiB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_batch: bytes of the largest record batch (header included) that the target topic takes."""
+    """max_batch: bytes of the largest record batch (header included) that the target topic takes. append_time: it puts
+    its own time in place of the records'."""
 
     max_batch: int = DEFAULT_MAX_BATCH
+    append_time: bool = False

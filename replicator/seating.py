@@ -51,7 +51,7 @@ def places(
                     serving = slot_of(flow_id, mapped.topic, partition)
                 if serving in slots:
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
-                    held = mapped.held if partition >= mapped.copied else None
+                    held = mapped.held if partition >= mapped.copied else mapped.refused
                     found[key] = Place(record, serving, held, mapped.note if partition == 0 else "")
     return found
 

@@ -43,6 +43,10 @@ REMEDIES: Final = {
     f"target, then {_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow and "
     "`topology apply {file}`",
     "unauthorised": "give the worker's principal the right that is named; it tries again by itself",
+    "append_time": "the target topic put its own time into the records that are named "
+    "(message.timestamp.type=LogAppendTime). Give it message.timestamp.type=CreateTime. To get their timestamps right, "
+    + _RESEED
+    + f"; to leave them as they are and go on, {_RESTART}",
     "unsupported": f"this batch cannot be rewritten by this version; when it is gone from the source, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
@@ -52,7 +56,7 @@ RETRY_LONGEST_S: Final = 30.0
 
 ACCEPTABLE: Final = frozenset({"source_expired"})
 RESEEDABLE: Final = frozenset(
-    {"source_recreated", "source_truncated", "target_gone", "target_foreign_write", "duplicated"}
+    {"source_recreated", "source_truncated", "target_gone", "target_foreign_write", "duplicated", "append_time"}
 )
 
 

@@ -14,6 +14,7 @@ from clusters.errors import ClusterError, Unauthorised, Unreachable
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration, Shape
+from replicator import restamped
 from replicator.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from replicator.states import Loud
@@ -21,6 +22,7 @@ from topology.plan import NEVER_SYNCED, PlanFlow
 
 SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
 RECREATED: Final = "source_recreated"
+TIMESTAMPS: Final = "message.timestamp.type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,9 @@ class Mapped:
     partitions: of the source topic, and never fewer than were seen once: whether a topic is really gone is found out
     by a look at its partitions, not by one broker's listing. Those from `copied` on wait, and `held` says what for.
     source_ids: of the topics that were copied under this name, where the ledger was asked. created, grown: what was
-    done to the target just now. max_batch: the largest record batch that the target topic takes, in bytes. note:
-    something that a person should know although everything is copied.
+    done to the target just now. refused: why nothing at all may be copied, as the target topic is configured.
+    max_batch: the largest record batch that the target topic takes, in bytes. note: something that a person should
+    know although everything is copied.
     """
 
     topic: str
@@ -54,6 +57,7 @@ class Mapped:
     source_ids: frozenset[uuid.UUID] = frozenset()
     grown: bool = False
     held: Held | None = None
+    refused: Held | None = None
     note: str = ""
 
 
@@ -97,7 +101,7 @@ def place(
         partitions = max(shape.partitions, before.partitions if before else 0)
         mapped = Mapped(name, flow.target_topic(name), partitions, created=False, copied=partitions)
         if before is not None:
-            mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids)
+            mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids, refused=before.refused)
         size = there.get(mapped.target_topic)
         found[name] = mapped
         if size is None and (before is None or before.copied == 0):
@@ -116,10 +120,22 @@ def place(
 
 def with_limits(found: Iterable[Mapped], limits: Mapping[str, Limits]) -> list[Mapped]:
     """The same mappings with limits, as far as they are known, by target topic."""
-    return [
-        replace(each, max_batch=limits[each.target_topic].max_batch) if each.target_topic in limits else each
-        for each in found
-    ]
+    return [_within(each, limits[each.target_topic]) if each.target_topic in limits else each for each in found]
+
+
+def _within(mapped: Mapped, limits: Limits) -> Mapped:
+    if not limits.append_time:
+        return replace(mapped, max_batch=limits.max_batch, refused=None)
+    topic = mapped.target_topic
+    error = (
+        f"the target topic {topic} has message.timestamp.type=LogAppendTime (its own, or by the brokers' "
+        "log.message.timestamp.type): every record would get the time of its copying"
+    )
+    remedy = (
+        f"give {topic} message.timestamp.type=CreateTime (kafka-configs --alter --entity-type topics --entity-name "
+        f"{topic} --add-config message.timestamp.type=CreateTime); copying begins by itself then"
+    )
+    return replace(mapped, max_batch=limits.max_batch, refused=Held(restamped.STATE, error, remedy))
 
 
 def copied_topics(target: ConnectionSettings) -> dict[str, dict[str, Mapped]]:
@@ -136,7 +152,8 @@ def copied_topics(target: ConnectionSettings) -> dict[str, dict[str, Mapped]]:
 
 
 def target_limits(target: Administration, topics: Collection[str]) -> dict[str, Limits]:
-    """What the target's topics take: `max.message.bytes` and `segment.bytes` in force for each.
+    """What the target's topics take, by the settings in force for each: `max.message.bytes`, `segment.bytes` and
+    `message.timestamp.type`.
 
     A batch above the first is answered MESSAGE_TOO_LARGE, above the second RECORD_LIST_TOO_LARGE (LogValidator,
     UnifiedLog). Raises ClusterError.
@@ -144,7 +161,8 @@ def target_limits(target: Administration, topics: Collection[str]) -> dict[str, 
     found: dict[str, Limits] = {}
     for topic, configs in target.effective_configs(topics).items() if topics else ():
         said = [configs[key] for key in ("max.message.bytes", "segment.bytes") if key in configs]
-        found[topic] = Limits(min([int(size) for size in said] or [DEFAULT_MAX_BATCH]))
+        append_time = configs.get(TIMESTAMPS) == "LogAppendTime"
+        found[topic] = Limits(min([int(size) for size in said] or [DEFAULT_MAX_BATCH]), append_time)
     return found
 
 
@@ -223,10 +241,14 @@ def _more(mapped: Mapped, there: int) -> str:
 def _configs(flow: PlanFlow, topic: str, source: Administration, target: Administration) -> dict[str, str]:
     """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets.
 
-    `max.message.bytes` also where the source inherits it and its batches would not fit the target's default.
+    `max.message.bytes` also where the source inherits it and its batches would not fit the target's default;
+    `message.timestamp.type` where the target's default would put its own time into the records.
     """
+    set_here = dict(flow.configs_set)
+    if target.broker_config("log.message.timestamp.type") == "LogAppendTime":
+        set_here = {TIMESTAMPS: "CreateTime"} | set_here
     if flow.sync_configs == "never":
-        return dict(flow.configs_set)
+        return set_here
     configs = source.topic_configs([topic])[topic]
     size, default = "max.message.bytes", target.broker_config("message.max.bytes")
     in_force = source.effective_configs([topic])[topic].get(size)
@@ -234,4 +256,4 @@ def _configs(flow: PlanFlow, topic: str, source: Administration, target: Adminis
         configs = configs | {size: in_force}
     left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
     only = set(flow.sync_configs_include) or set(configs)
-    return {key: configs[key] for key in configs if key in only - left_out} | dict(flow.configs_set)
+    return {key: configs[key] for key in configs if key in only - left_out} | set_here

@@ -23,6 +23,7 @@ from clusters.fleet import Placement, fleet_group, fleet_key, placement_key
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.status import PartitionStatus, forget_status, write_status
+from replicator import restamped
 from replicator.acknowledging import Acknowledger
 from replicator.desired import DesiredState
 from replicator.discovery import Discovery
@@ -200,6 +201,8 @@ class Worker:
             for key, place in found.items():
                 seat = self._seats.setdefault(key, Seat(key, place.record))
                 seat.wanted, seat.serving, seat.held, seat.hint = True, place.serving, place.held, place.hint
+                if seat.held is not None:
+                    self._halt(seat, seat.held.error)
                 if seat.record is not place.record:
                     self._changed(seat, place.record)
             for key, seat in self._seats.items():
@@ -241,6 +244,8 @@ class Worker:
                 continue
             self._routes.remove(route)
             seat.route = None
+            if isinstance(route.copy.trouble, Loud) and route.copy.trouble.state == restamped.STATE:
+                self._discovery.ask_limits(seat.key.flow)  # so that a restart does not begin before it is mended
             if seat.wanted and seat.record.state == "running":
                 seat.found(route.copy.trouble, now)
                 if seat.stopped is not None:
@@ -253,7 +258,7 @@ class Worker:
                 seat.found(found, time.monotonic())
                 if seat.stopped is not None:
                     self._log_loud(seat)
-            elif seat.wanted and seat.record.state == "running":
+            elif seat.wanted and seat.held is None and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
                 if isinstance(found, Taken):
                     self._routes.go(seat, found)

@@ -79,7 +79,8 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
-    """record_errors: (index in the batch, reason) of the records that made the leader refuse it (KIP-467)."""
+    """record_errors: (index in the batch, reason) of the records that made the leader refuse it (KIP-467).
+    append_time: ms, where the broker stamped the records itself; -1 where it kept their timestamps."""
 
     topic_id: uuid.UUID
     partition: int
@@ -88,6 +89,7 @@ class ProducedPartition:
     log_start: int
     message: str = ""
     record_errors: tuple[tuple[int, str], ...] = ()
+    append_time: int = -1
 
 
 @dataclass(frozen=True, slots=True)

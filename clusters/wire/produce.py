@@ -69,7 +69,7 @@ def parse_produce_answer(body: memoryview) -> tuple[int, list[ProducedPartition]
         topic_id = uuid.UUID(bytes=bytes(body[at : at + 16]))
         count, at = read_uvarint(body, at + 16)
         for _ in range(count - 1):
-            index, error, base, _append_time, log_start = _ANSWER.unpack_from(body, at)
+            index, error, base, append_time, log_start = _ANSWER.unpack_from(body, at)
             errors, at = read_uvarint(body, at + _ANSWER.size)
             found: list[tuple[int, str]] = []
             for _ in range(errors - 1):
@@ -79,7 +79,9 @@ def parse_produce_answer(body: memoryview) -> tuple[int, list[ProducedPartition]
                 at = skip_tags(body, at)
             message, at = read_text(body, at)
             at = skip_tags(body, at)
-            answers.append(ProducedPartition(topic_id, index, error, base, log_start, message, tuple(found)))
+            answers.append(
+                ProducedPartition(topic_id, index, error, base, log_start, message, tuple(found), append_time)
+            )
         at = skip_tags(body, at)
     (throttle,) = _I32.unpack_from(body, at)
     return throttle, answers

@@ -18,6 +18,7 @@ from clusters.wire.transactions import TransactionWire
 from replicator.batch import Batch
 from replicator.header import HEADER_SIZE, rewritten
 from replicator.look import Address
+from replicator.restamped import restamped
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost, judged, raise_for_session
 from replicator.transactions.copy import Path, TransactionCopy
@@ -170,10 +171,11 @@ class OpenTransaction:
         self._answered += 1
         trouble: Loud | LookAgain | None
         if answer.error == codes.NONE:
-            if self.failed or copy.landed(answer.base_offset, answer.log_start):
+            trouble = restamped(copy.key.target_topic, batch, answer)
+            if self.failed or (trouble is None and copy.landed(answer.base_offset, answer.log_start)):
                 return
             extent = f"source offsets {batch.base} to {batch.end - 1}"
-            trouble = Loud(
+            trouble = trouble or Loud(
                 "duplicated",
                 f"the target answers offset {answer.base_offset} for {extent}, but our records end at {copy.acked}",
             )

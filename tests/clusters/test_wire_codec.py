@@ -6,7 +6,7 @@ import io
 import struct
 import uuid
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -96,8 +96,9 @@ def test_produce_answer() -> None:
                 topic_id=topic,
                 partition_responses=(
                     schema.PartitionProduceResponse(
-                        index=i32(4), error_code=ErrorCode.none, base_offset=i64(70), log_append_time=None,
-                        log_start_offset=i64(3), record_errors=(), error_message=None,
+                        index=i32(4), error_code=ErrorCode.none, base_offset=i64(70), log_start_offset=i64(3),
+                        log_append_time=datetime.fromtimestamp(1_790_000_000.123, UTC),
+                        record_errors=(), error_message=None,
                     ),
                     schema.PartitionProduceResponse(
                         index=i32(5), error_code=ErrorCode.out_of_order_sequence_number, base_offset=i64(-1),
@@ -117,7 +118,7 @@ def test_produce_answer() -> None:
     throttle, told = produce.parse_produce_answer(memoryview(written(answer)))
     assert throttle == 7
     assert told == [
-        ProducedPartition(topic, 4, codes.NONE, 70, 3),
+        ProducedPartition(topic, 4, codes.NONE, 70, 3, append_time=1_790_000_000_123),
         ProducedPartition(
             topic, 5, codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why", ((2, "a record"), (300, "")),
         ),

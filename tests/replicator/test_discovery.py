@@ -186,6 +186,45 @@ def test_a_refused_place_holds_its_topic_only_and_is_asked_for_again(source):
         again(FLOW, after, source, target)
 
 
+def test_a_target_that_stamps_records_holds_all_of_the_topic_until_it_is_told_not_to(source, target):
+    source.create_topic("t1", 2)
+    stamping = target.create_topic("t1", 2, configs={"message.timestamp.type": "LogAppendTime"})
+    (held,) = mapped_topics(FLOW, source, target)
+    assert (held.copied, held.refused.state) == (2, "append_time")
+    assert "log.message.timestamp.type" in held.refused.error
+    assert "--entity-name t1" in held.refused.remedy
+    waiting = places({"flow-0": record_of()}, {"flow-0": [held]}, range(16), {})
+    assert [place.held for place in waiting.values()] == [held.refused] * 2
+    target._configs[stamping.name]["message.timestamp.type"] = "CreateTime"
+    (free,) = again(FLOW, [held], source, target)
+    assert free.refused is None
+
+
+@pytest.mark.parametrize("flow", [FLOW, replace(FLOW, sync_configs="never")])
+def test_created_topics_keep_timestamps_whatever_the_brokers_do_by_default(source, flow):
+    target = FakeCluster("b", configs={"log.message.timestamp.type": "LogAppendTime"})
+    source.create_topic("t1", 1)
+    (created,) = mapped_topics(flow, source, target)
+    assert target.topic_configs(["t1"]) == {"t1": {"message.timestamp.type": "CreateTime"}}
+    assert created.refused is None
+    target.create_topic("t2", 1)
+    source.create_topic("t2", 1)
+    assert [each.refused is None for each in mapped_topics(flow, source, target)] == [True, False]
+
+
+def test_a_held_topic_is_asked_about_at_every_discovery():
+    source, target = FakeCluster("a"), FakeCluster("b")
+    source.create_topic("t1", 1)
+    target.create_topic("t1", 1, configs={"message.timestamp.type": "LogAppendTime"})
+    discovery, _ = discovery_of(source, target)
+    flows = {"flow-0": record_of(discovery_ms=10)}
+    settle(discovery, flows, lambda: discovery.topics)
+    assert discovery.topics["flow-0"][0].refused is not None
+    target._configs["t1"]["message.timestamp.type"] = "CreateTime"
+    settle(discovery, flows, lambda: discovery.topics["flow-0"][0].refused is None)
+    discovery.close()
+
+
 class Counting(FakeCluster):
     listings = 0
 

@@ -192,6 +192,20 @@ def test_error_codes(code: int) -> None:
     assert next(iter(sent(copy)), None) is None
 
 
+def test_a_target_that_stamps_records_is_told_by_its_answer() -> None:
+    copy = copying(position=100, acked=30)
+    taken(copy, data(100, 3), data(103, 2))
+    first, second = sent(copy)
+    copy.answered(ProducedPartition(TARGET, 0, codes.NONE, 30, 0, append_time=first.max_timestamp))
+    assert copy.trouble is None, "a repeated batch is answered with its newest timestamp"
+    copy.halt("handed over")
+    copy.answered(ProducedPartition(TARGET, 0, codes.NONE, 33, 0, append_time=second.max_timestamp + 5_000))
+    assert isinstance(copy.trouble, Loud)
+    assert copy.trouble.state == "append_time"
+    assert (copy.trouble.source, copy.trouble.target) == ((103, 105), (33, 35))
+    assert (copy.acked, copy.copied_through) == (35, 105), "it is stored all the same"
+
+
 def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
     copy = copying()
     taken(copy, *(data(at) for at in range(8)))

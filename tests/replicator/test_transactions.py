@@ -14,6 +14,7 @@ from replicator.states import Loud
 from tests.replicator.transacting import (
     HOME,
     MERGED,
+    NOW,
     SLOT,
     TOPIC,
     Event,
@@ -292,3 +293,17 @@ def test_the_ledger_is_bounded_and_no_block_is_lost() -> None:
     assert min(after.blocks) == 1
     first = min(record.offset for record in world.target.records(MERGED, 0))
     assert after.map.to_target(0, world.target.log(MERGED, 0).end) >= first
+
+
+def test_a_target_that_stamps_records_gets_none_that_anybody_sees() -> None:
+    world = World()
+    world.fill(2)
+    world.target._configs[MERGED]["message.timestamp.type"] = "LogAppendTime"
+    world.target.clock = lambda: NOW + 60_000
+    worker = TransactingWorker(world)
+    for _ in range(20):
+        worker.round()
+    assert {trouble.state for trouble in worker.trouble.values()} == {"append_time"}
+    for partition in range(world.partitions):
+        seen = world.target.log(MERGED, partition).visible(committed=True)
+        assert {(record.value or b"")[:7] for record in seen} == {b"foreign"}

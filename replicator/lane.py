@@ -38,6 +38,7 @@ class Lane(threading.Thread):
         self._connection: Connection | None = None
         self._asleep = False
         self._waking, self._wake = os.pipe()
+        self._pipe = threading.Lock()  # held while its ends are used or closed by others than this thread
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waking, False)
         self._not_before = 0.0  # monotonic; the broker does not want to hear from us earlier
@@ -46,8 +47,9 @@ class Lane(threading.Thread):
         """Something may have to be done. Cheap while the lane is at work; may be called from any thread."""
         if self._asleep:
             self._asleep = False
-            with suppress(BlockingIOError, OSError):
-                os.write(self._wake, b"\0")
+            with self._pipe, suppress(BlockingIOError):
+                if self._wake >= 0:  # its number may be another file's once it is closed
+                    os.write(self._wake, b"\0")
 
     def end(self) -> None:
         self._ending = self._asleep = True
@@ -63,6 +65,10 @@ class Lane(threading.Thread):
                 log.exception("link failed", extra={"link": self.name})
                 self._lost(ProtocolError(f"{type(error).__name__}: {error}", alias=self.settings.alias))
         self._disconnect()
+        with self._pipe:
+            os.close(self._wake)
+            os.close(self._waking)
+            self._wake = self._waking = -1
 
     def _round(self) -> None:
         """Do something, or sleep until there may be something to do."""

@@ -6,6 +6,7 @@ Links only carry; what may be done with a partition is decided by its `Partition
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -28,6 +29,7 @@ class Link:
         self._routes: dict[int, Route] = {}
         self._now: tuple[Route, ...] = ()
         self._lanes: dict[Kind, Lane] = {}
+        self._unused_since = time.monotonic()
 
     def start(self) -> None:
         for lane in self._lanes.values():
@@ -45,6 +47,11 @@ class Link:
         with self._lock:
             if self._routes.pop(id(route), None) is not None:
                 self._now = tuple(self._routes.values())
+                self._unused_since = time.monotonic()
+
+    def unused_s(self, now: float) -> float:
+        """For how long it has had no routes, at `now` (monotonic seconds)."""
+        return 0.0 if self._now else now - self._unused_since
 
     def end(self) -> None:
         for lane in self._lanes.values():

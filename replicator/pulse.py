@@ -1,4 +1,4 @@
-"""Whether this process has been standing still (SIGSTOP, a paused machine), told by a thread that never waits for others.
+"""Whether this process stood still (SIGSTOP, a paused machine), told by a thread that never waits for others.
 
 A lane cannot tell by its own pace: it waits for brokers, and a slow one would look like a frozen process.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from replicator.transactions.unit import Lane
 
 log = logging.getLogger("watershed.worker")
 
+UNUSED_S = 600.0  # a link without routes ends: brokers come and go, and each link has threads and connections
 BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
@@ -47,6 +49,7 @@ class Routes:
     discovery: Discovery
     _routes: dict[int, Route] = field(default_factory=dict)
     _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
+    _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: Rates = field(default_factory=Rates)
     _quarantine: Quarantine = field(init=False)
     _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
@@ -166,11 +169,16 @@ class Routes:
         """The flow's content changed: fresh limits."""
         self.rates.forget(flow_id)
 
-    def sweep(self) -> None:
-        """Forget links that have ended."""
+    def sweep(self, now: float | None = None) -> None:
+        """End links that no route has used for long, and forget those that have ended."""
+        now = time.monotonic() if now is None else now
         for key, link in list(self._links.items()):
-            if not link.is_alive():
-                del self._links[key]
+            if link.unused_s(now) > UNUSED_S:
+                link.end()
+            elif link.is_alive():
+                continue
+            del self._links[key]
+            self._counted.update(link.counters())
 
     def end(self) -> None:
         for link in self._links.values():
@@ -199,7 +207,7 @@ class Routes:
 
     def counters(self) -> dict[str, float]:
         """What the links have counted, summed by name."""
-        found: Counter[str] = Counter()
+        found: Counter[str] = Counter(self._counted)
         for link in list(self._links.values()):
             found.update(link.counters())
         return dict(found)

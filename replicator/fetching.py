@@ -63,6 +63,7 @@ class FetchLane(Lane):
         by_partition = {(route.copy.source_id, route.copy.key.partition): route for route, _ in asked}
         most = FETCH_BYTES[self.kind]
         heaviest = max(route.weight for route, _ in asked)
+        self._look_at_connection()
         connection = self._connected()
         answers = connection.fetch(
             tuple(
@@ -82,7 +83,7 @@ class FetchLane(Lane):
             _delivered(by_partition[answer.topic_id, answer.partition], answer)
         self._heed(connection.throttle_ms)
 
-    def _dropped(self, reason: str) -> None:
+    def _dropped(self, reason: str, closed: bool) -> None:
         for route in self._routes():
             if route.kind == self.kind:
                 _troubled(route, LookAgain(reason))

@@ -74,8 +74,9 @@ class Lane(threading.Thread):
         """Do something, or sleep until there may be something to do."""
         raise AssertionError("a lane fetches or sends")
 
-    def _dropped(self, reason: str) -> None:
-        """The connection is lost, and with it every answer that was awaited on it."""
+    def _dropped(self, reason: str, closed: bool) -> None:
+        """The connection is lost, and with it every answer that was awaited on it. `closed`: it was there, and the
+        broker ended it rather than being silent; so it may well take another one."""
         raise AssertionError("a lane fetches or sends")
 
     def _sleep(self, seconds: float, *, until_answer: bool = False) -> bool:
@@ -88,7 +89,7 @@ class Lane(threading.Thread):
         poll = select.poll()
         poll.register(self._waking, select.POLLIN)
         answers = -1
-        if until_answer and self._connection is not None:
+        if self._connection is not None:  # where no answer is awaited: the broker closes it
             answers = self._connection.fileno()
             poll.register(answers, select.POLLIN)
         found = [descriptor for descriptor, _event in poll.poll(max(seconds, 0.0) * 1000)]
@@ -96,7 +97,11 @@ class Lane(threading.Thread):
         if self._waking in found:
             with suppress(BlockingIOError):
                 os.read(self._waking, 4096)
-        return answers in found
+        if answers not in found:
+            return False
+        if not until_answer:
+            self._look_at_connection()
+        return until_answer
 
     def _heed(self, throttle_ms: int) -> None:
         """The broker's quota for us is spent: say nothing on this connection for that long."""
@@ -104,10 +109,18 @@ class Lane(threading.Thread):
             self.throttled_s += throttle_ms / 1000
             self._not_before = max(self._not_before, time.monotonic() + throttle_ms / 1000)
 
+    def _look_at_connection(self) -> None:
+        """No answer is awaited: a connection that the broker has closed is given up now, before anything is sent on it
+        whose outcome nobody would know (an idle one is closed after the broker's connections.max.idle.ms)."""
+        if self._connection is not None and self._connection.ended():
+            log.info("link closed by the broker", extra={"link": self.name})
+            self._disconnect()
+
     def _lost(self, error: ClusterError) -> None:
         log.warning("link lost", extra={"link": self.name, "reason": str(error)})
+        closed = self._connection is not None and not isinstance(error.__cause__, TimeoutError)
         self._disconnect()
-        self._dropped(str(error))
+        self._dropped(str(error), closed)
         self._asleep = True
         self._sleep(AFTER_A_LOSS_S)
 

@@ -58,6 +58,10 @@ class SendLane(Lane):
             for route in self._carried(self.kind):
                 route.by_sequence.stood_still(int(time.time() * 1000))
         self._stops = stops
+        if not self._requests:
+            self._look_at_connection()
+            if self._connection is None and self._carried(self.kind):
+                self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
         open_ = len(self._requests) < REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True
@@ -127,8 +131,17 @@ class SendLane(Lane):
         self._shares.complete()
         return request
 
-    def _dropped(self, reason: str) -> None:
-        unanswered = {id(route): route for request in self._requests for route, _ in request}
+    def _dropped(self, reason: str, closed: bool) -> None:
+        """A partition that had nothing to send goes on over the next connection, as long as the broker knows its
+        sequence numbers: nothing about it is in doubt."""
+        lost = {id(route): route for request in self._requests for route, _ in request}
         self._requests.clear()
-        for route in (*unanswered.values(), *self._carried(self.kind)):
+        now = int(time.time() * 1000)
+        for route in self._carried(self.kind):
+            copy = route.by_sequence
+            if closed and copy.idle and not copy.ready and id(route) not in lost:
+                copy.stood_still(now, reason)
+            else:
+                lost[id(route)] = route
+        for route in lost.values():
             route.by_sequence.connection_lost(reason)

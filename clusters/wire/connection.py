@@ -150,6 +150,10 @@ class Connection(Transactions):
     def close(self) -> None:
         self._transport.close()
 
+    def ended(self) -> bool:
+        """Whether the broker has closed it; never waits. Always False while an answer is awaited."""
+        return not self._unanswered and self._transport.ended()
+
     def fileno(self) -> int:
         """For poll: readable when an answer has begun to arrive."""
         return self._transport.fileno()

@@ -39,6 +39,7 @@ class Frames(Protocol):
     def receive(self) -> memoryview: ...
     def patient_for(self, seconds: float) -> None: ...
     def close(self) -> None: ...
+    def ended(self) -> bool: ...
 
 
 def opened(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> Frames:
@@ -174,6 +175,9 @@ class Session:
 
     def close(self) -> None:
         self._transport.close()
+
+    def ended(self) -> bool:
+        return not self._arrived and self._transport.ended()
 
     def fileno(self) -> int:
         return self._transport.fileno()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 
 from clusters.errors import ClusterError, Unreachable
 
@@ -67,6 +69,22 @@ class Transport:
 
     def close(self) -> None:
         self._socket.close()
+
+    def ended(self) -> bool:
+        """Whether the broker has closed the connection (or says what nobody asked for). Never waits; ask only while no
+        answer is awaited. A connection that is idle for `connections.max.idle.ms` is closed by the broker."""
+        before = self._socket.gettimeout()
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):  # the latter also after a session ticket (RFC 8446, 4.6.1)
+            return False
+        except OSError:
+            return True
+        finally:
+            with suppress(OSError):
+                self._socket.settimeout(before)
+        return True
 
     def fileno(self) -> int:
         return self._socket.fileno()

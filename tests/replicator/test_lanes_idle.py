@@ -1,0 +1,118 @@
+"""Connections that end while nothing is on its way: noticed before something is sent on them, nothing is in doubt."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusters.settings import ConnectionSettings
+from clusters.wire.transport import Transport
+from lab import clusters
+from replicator.links import TargetLink
+from replicator.look import Address
+from replicator.partition import Identity, PartitionCopy, PartitionKey
+from replicator.rate import Rate
+from replicator.route import Route
+from replicator.states import LookAgain
+from tests.replicator.real import producer, settings_of
+from tests.replicator.test_real_links import PARTITIONS, filled, linked, same, wait_until
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
+        yield listening
+
+
+def until(true: Callable[[], bool]) -> None:
+    wait_until(true, 30)
+
+
+def test_a_connection_tells_that_it_ended_and_stays_usable_until_then(server: socket.socket) -> None:
+    transport = Transport("cloud", *server.getsockname(), timeout_s=30)
+    peer, _ = server.accept()
+    assert not transport.ended()
+    peer.sendall(b"\0\0\0\1x")
+    assert bytes(transport.receive()) == b"x"
+    assert not transport.ended()
+    peer.close()
+    until(transport.ended)
+    transport.close()
+    assert transport.ended()
+
+
+def route_to(address: Address, partition: int, remembered_by: int) -> Route:
+    copy = PartitionCopy(
+        PartitionKey("onprem-to-cloud", "orders", "orders", partition),
+        uuid.uuid4(),
+        uuid.uuid4(),
+        Identity(7, 0, 0),
+        position=0,
+        acked=0,
+        depth=5,
+        depth_confirmed=5,
+        expiration_ms=DAY,
+        remembered_by=remembered_by,
+    )
+    return Route(copy, None, Rate(None), lambda _batch: False, address, address)
+
+
+def test_only_a_broker_that_takes_no_connection_any_more_ends_what_is_idle(server: socket.socket) -> None:
+    """Idle partitions, young or not, live through a closed connection; when the broker is gone they have to move."""
+    address = Address(*server.getsockname())
+    link = TargetLink(ConnectionSettings("cloud", ()), address)
+    routes = [route_to(address, 0, int(time.time() * 1000)), route_to(address, 1, 0)]
+    for route in routes:
+        link.add(route)
+    link.start()
+    try:
+        for _ in range(3):
+            peer, _ = server.accept()
+            peer.close()
+        peer, _ = server.accept()
+        assert [route.copy.trouble for route in routes] == [None, None]
+        server.close()
+        peer.close()
+        until(lambda: all(isinstance(route.copy.trouble, LookAgain) for route in routes))
+    finally:
+        link.end()
+
+
+@pytest.mark.kafka
+def test_a_broker_that_closes_idle_connections_costs_nothing(
+    kafka_pair: Lab, topic_name: str, tmp_path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="watershed.links")
+    try:
+        impatient = clusters.up(tmp_path, ["cloud"], settings={"connections.max.idle.ms": "2000"})
+        settings = {"onprem": settings_of(kafka_pair)["onprem"], "cloud": settings_of(impatient)["cloud"]}
+        filled(settings["onprem"], topic_name, 1)
+        with linked(settings, topic_name, Rate(None)) as scene:
+            wait_until(scene.done)
+            for again in range(1, 3):
+                wait_until(lambda again=again: closed(caplog) >= again)
+                into = producer(settings["onprem"], **{"linger.ms": 0})
+                for partition in range(PARTITIONS):
+                    into.produce(topic_name, b"after %d closings" % again, partition=partition)
+                assert into.flush(30) == 0
+                wait_until(scene.done)
+        assert "link lost" not in [record.message for record in caplog.records]
+        assert same(settings, topic_name)
+    finally:
+        clusters.down(tmp_path)
+
+
+def closed(caplog: pytest.LogCaptureFixture) -> int:
+    return [record.message for record in caplog.records].count("link closed by the broker")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,8 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from clusters.control import SLOTS, STATUS, ControlWriter, Done, latest, slot_of
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
+
+log = logging.getLogger("watershed.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,10 @@ class StatusFollower:
         for message in self._consumer.consume(1_000, timeout=0):
             payload = message.value()
             if message.error() is None and payload is not None:
-                found.append(PartitionStatus.from_json(json.loads(payload)))
+                try:
+                    found.append(PartitionStatus.from_json(json.loads(payload)))
+                except (ProtocolError, TypeError, AttributeError, ValueError) as error:  # whoever wrote it
+                    log.warning("report unreadable", extra={"topic": STATUS, "reason": str(error)})
         return found
 
     def close(self) -> None:

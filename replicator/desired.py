@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from clusters.control import FLOWS
-from clusters.errors import ProtocolError
+from clusters.errors import ClusterError
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placement
 from clusters.flows import ORDER_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
@@ -19,6 +20,8 @@ from clusters.producers import PRODUCER_PREFIX, ProducerRecord
 from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from replicator.orders import Order
+
+log = logging.getLogger("watershed.worker")
 
 
 class DesiredState:
@@ -39,6 +42,7 @@ class DesiredState:
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
             ("", self.flows, FlowRecord.from_json),
         )
+        self.unreadable: dict[str, str] = {}  # keys of records that say nothing we understand, and why
         self.there = False  # whether the topic has been found
         self._position = 0
         self._rotation = Rotation(settings)
@@ -70,7 +74,7 @@ class DesiredState:
         for message in self._consumer.consume(100, timeout=timeout):
             error = message.error()
             if error is None:
-                self._take((message.key() or b"").decode(), message.value())
+                self._take((message.key() or b"").decode(errors="replace"), message.value())
                 self._position = (message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._position = max(self._position, message.offset() or 0)
@@ -112,12 +116,20 @@ class DesiredState:
         return True
 
     def _take(self, key: str, payload: bytes | None) -> None:
+        """Anybody's records stand here, of other topologies and other versions. What cannot be read is told, and
+        changes nothing: the record that stood under its key before still counts."""
         known, read = next((known, read) for prefix, known, read in self._kinds if key.startswith(prefix))
+        self.unreadable.pop(key, None)
         if payload is None:
             known.pop(key, None)
             return
         try:
-            value = json.loads(payload)
-        except ValueError:
-            raise ProtocolError(f"{FLOWS} holds a record under {key} that is not JSON", topic=FLOWS) from None
-        known[key] = read(value)
+            known[key] = read(json.loads(payload))
+        except (ClusterError, AttributeError, LookupError, TypeError, ValueError) as error:
+            self.unreadable[key] = str(error) if isinstance(error, ClusterError) else repr(error)
+            log.error(
+                "record unreadable",
+                extra={"topic": FLOWS, "key": key, "reason": self.unreadable[key], "cluster": self.settings.alias,
+                       "remedy": "what stood there before still counts; write it again with `topology apply`, with the "
+                       "version of Watershed that the workers have"},
+            )  # fmt: skip

@@ -30,7 +30,7 @@ LIMITS_S = 60.0  # how often the limits of known target topics are asked again
 Known = dict[str, Mapped]  # by source topic
 Administer = Callable[[ConnectionSettings], Administration]
 Listings = tuple[dict[str, Shape], dict[str, Shape]]  # of the source and of the target
-Found = list[Mapped] | ClusterError | ReplicatorError
+Found = list[Mapped] | Exception
 
 
 class Client:
@@ -88,7 +88,7 @@ class Discovery:
         for source, future in list(self._asked.items()):
             if future.done():
                 del self._asked[source]
-                for flow_id, found in future.result().items():
+                for flow_id, found in _results(future, self._of(source)).items():
                     self._take(flow_id, found, now)
         due: dict[str, list[_Flow]] = defaultdict(list)
         for flow in self._flows.values():
@@ -123,12 +123,16 @@ class Discovery:
             else:
                 known.record = record
 
+    def _of(self, source: str) -> list[str]:
+        return [flow_id for flow_id, flow in self._flows.items() if flow.record.flow.source == source]
+
     def _take(self, flow_id: str, found: Found, now: float) -> None:
         flow = self._flows.get(flow_id)
         if flow is None:
             return
-        if isinstance(found, ClusterError | ReplicatorError):
-            log.warning("discovery failed", extra={"flow": flow_id, "reason": str(found)})
+        if isinstance(found, Exception):
+            told = str(found) if isinstance(found, ClusterError | ReplicatorError) else repr(found)
+            log.warning("discovery failed", extra={"flow": flow_id, "reason": told})
             flow.due = now + FAILED_AGAIN_S
             return
         flow.due = now + flow.record.flow.discovery_ms / 1000
@@ -156,6 +160,10 @@ class Discovery:
             try:
                 found[record.key] = self._one(flow, record, listings, at_source, at_target)
             except ClusterError as error:
+                found[record.key] = error
+                flow.listings = None
+            except Exception as error:  # a fault of ours: the other flows go on
+                log.exception("discovery", extra={"flow": record.key})
                 found[record.key] = error
                 flow.listings = None
         return found
@@ -192,6 +200,15 @@ class Discovery:
             for name, each in copied.get(record.key, {}).items():
                 known[name] = replace(known.get(name, each), source_ids=each.source_ids)
             flow.known, flow.listings = known, None
+
+
+def _results(future: Future[dict[str, Found]], flows: list[str]) -> dict[str, Found]:
+    """By flow; a job that ended in a way nobody thought of (a fault of ours) is tried again like any other."""
+    try:
+        return future.result()
+    except Exception as error:
+        log.exception("discovery", extra={"flows": flows})
+        return dict.fromkeys(flows, error)
 
 
 def _asks_the_ledger(flow: _Flow, here: dict[str, Shape]) -> bool:

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusters.control import ControlWriter
-from clusters.flows import FlowRecord
+from clusters.control import FLOWS, ControlWriter
+from clusters.errors import ProtocolError
+from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
+from clusters.flows import ORDER_PREFIX, FlowRecord
 from clusters.producers import ProducerRecord, register
 from clusters.settings import ConnectionSettings
 from replicator.desired import DesiredState
@@ -47,13 +49,29 @@ def register_way(writer: ControlWriter, record: FlowRecord, producer_id: int, pa
 
 
 def paths_in(desired: DesiredState) -> dict[int, Path]:
-    """Producer id → the way that what it writes came. A flow's record names its id and its source, too."""
+    """Producer id → the way that what it writes came. A flow's record names its id and its source, too.
+
+    Raises ProtocolError when a record was left out that may name a producer: a loop is worse than standing still.
+    """
+    _check_all_read(desired)
     found: dict[int, Path] = {
         flow.producer_id: (flow.source_cluster_id,)
         for flow in desired.flows.values()
         if flow.producer_id is not None and flow.source_cluster_id is not None
     }
     return found | {producer.producer_id: producer.path for producer in desired.producers.values()}
+
+
+def _check_all_read(desired: DesiredState) -> None:
+    others = (FLEET_PREFIX, ORDER_PREFIX, PLACEMENT_PREFIX)
+    for key, reason in desired.unreadable.items():
+        if not key.startswith(others):
+            raise ProtocolError(
+                f"the loop guard needs every record of {FLOWS} on cluster {desired.settings.alias}, and the one under "
+                f"{key} cannot be read: {reason}",
+                alias=desired.settings.alias,
+                topic=FLOWS,
+            )
 
 
 def _registry(source: ConnectionSettings) -> Callable[[], dict[int, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,8 @@ from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken, take_over
 from replicator.transactions.senders import Senders
 from replicator.transactions.takeover import TakenInTransactions, TakeOver
+
+log = logging.getLogger("watershed.worker")
 
 TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
 
@@ -61,7 +64,7 @@ class Looks:
             if not future.done():
                 self._under_way.append((seats, future))
                 continue
-            results = future.result()
+            results = _results(seats, future)
             for seat in seats:
                 seat.looked(judged=not isinstance(results[seat.key], LookAgain))
                 yield seat, results[seat.key]
@@ -90,10 +93,27 @@ class Looks:
         return {**taken}
 
 
+def _results(seats: list[Seat], future: Future[dict[PartitionKey, Found]]) -> dict[PartitionKey, Found]:
+    """What was found. A look that ended in a way nobody thought of (a fault of ours) concerns its partitions only: each
+    is looked at by itself then, so that the one that it is about ends up alone, and loud."""
+    try:
+        found = future.result()
+    except Exception as error:
+        log.exception("look failed", extra={"flow": seats[0].key.flow, "partitions": len(seats)})
+        told = f"looking at the logs failed ({type(error).__name__}: {error})"
+        found = dict.fromkeys((seat.key for seat in seats), LookAgain(told, "failed" if len(seats) == 1 else None))
+        for seat in seats:
+            seat.alone = True
+    return found
+
+
 def _chunks(seats: list[Seat]) -> Iterator[list[Seat]]:
-    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice."""
+    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice. Those
+    that are to be alone come by themselves."""
+    yield from ([seat] for seat in seats if seat.alone)
     chunk: list[Seat] = []
-    for _slot, group in groupby(sorted(seats, key=lambda seat: seat.slot), key=lambda seat: seat.slot):
+    together = [seat for seat in seats if not seat.alone]
+    for _slot, group in groupby(sorted(together, key=lambda seat: seat.slot), key=lambda seat: seat.slot):
         chunk += group
         if len(chunk) >= TOGETHER:
             yield chunk

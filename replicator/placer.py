@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from confluent_kafka import KafkaException
+
 from clusters.admin import Admin
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
@@ -81,7 +83,11 @@ class Placer:
             return
         now = time.monotonic()
         if self._reports is None:
-            self._reports = StatusFollower(self._target)
+            try:
+                self._reports = StatusFollower(self._target)
+            except (ClusterError, KafkaException) as error:  # in the middle of a rotation, perhaps
+                log.warning("placement not decided", extra={"reason": str(error)})
+                return
             self._due = now + min(FIRST_S, self._period_s)
         self._rates.take(self._reports.read(), now)
         if now < self._due or (self._deciding is not None and not self._deciding.done()):
@@ -117,6 +123,8 @@ class Placer:
             log.info("placement", extra={"moved": changed[:20], "partitions": len(changed)})
         except ClusterError as error:  # nothing depends on it: the next period comes
             log.warning("placement not decided", extra={"reason": str(error)})
+        except Exception:
+            log.exception("placement not decided")
 
 
 def _still_meant(key: str, flows: Mapping[str, FlowRecord]) -> bool:

@@ -43,6 +43,7 @@ class Seat:
     held: Held | None = None  # why it has no place on the target
     hint: str = ""  # what a person should know although it is copied
     published: PartitionStatus | None = None
+    alone: bool = False  # a look that took on others as well failed in an unknown way
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
     _since: float = 0.0  # when that reason came first
@@ -96,6 +97,7 @@ class Seat:
 
     def took_route(self, route: Route, note: str = "") -> None:
         self.route, self.waiting_for, self.stopped, self.note = route, "", None, note
+        self.alone = False
         self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
 
     def found(self, trouble: Loud | LookAgain, now: float) -> None:

@@ -40,6 +40,7 @@ from replicator.seating import places, same_copy, shares, worth_reporting
 from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken
 from replicator.transactions.senders import Senders
+from replicator.transactions.takeover import TakenInTransactions
 
 log = logging.getLogger("watershed.worker")
 
@@ -260,12 +261,19 @@ class Worker:
                     self._log_loud(seat)
             elif seat.wanted and seat.held is None and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
-                if isinstance(found, Taken):
-                    self._routes.go(seat, found)
-                else:
-                    self._routes.go_in_transactions(seat, found)
+                self._go(seat, found)
         self._hand_orders()
         self._looks.start(self._seats.values())
+
+    def _go(self, seat: Seat, found: Taken | TakenInTransactions) -> None:
+        try:
+            if isinstance(found, Taken):
+                self._routes.go(seat, found)
+            else:
+                self._routes.go_in_transactions(seat, found)
+        except ClusterError as error:  # a secret of the source is missing meanwhile, say
+            self._halt(seat, str(error))
+            seat.found(LookAgain(str(error)), time.monotonic())
 
     def _hand_orders(self) -> None:
         """What persons decided about single partitions of ours."""

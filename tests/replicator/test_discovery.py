@@ -308,6 +308,26 @@ def test_a_source_that_is_down_delays_its_own_flows_only():
     discovery.close()
 
 
+def test_a_fault_in_a_job_is_tried_again_and_others_go_on():
+    source, target = FakeCluster("a"), FakeCluster("b")
+    source.create_topic("t1", 1)
+    faults = [RuntimeError("nobody thought of it"), TypeError("nor of this")]
+
+    def copied(_target):
+        if faults:
+            raise faults.pop()
+        return {}
+
+    discovery, _ = discovery_of(source, target, copied=copied)
+    flows = {"flow-0": record_of()}
+    while faults:
+        discovery.step(flows)
+        for flow in discovery._flows.values():
+            flow.due = 0.0
+    settle(discovery, flows, lambda: discovery.topics)
+    discovery.close()
+
+
 def test_a_flow_that_is_gone_leaves_nothing():
     source, target = FakeCluster("a"), FakeCluster("b")
     source.create_topic("t1", 1)

@@ -39,5 +39,6 @@ def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
     state = desired()
     good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
     for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
+        state._take(good.key, json.dumps(good.to_json() | broken).encode())
         with pytest.raises(ProtocolError, match="cannot read"):
-            state._take(good.key, json.dumps(good.to_json() | broken).encode())
+            paths_in(state)

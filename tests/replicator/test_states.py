@@ -25,7 +25,7 @@ from topology.selectors import Selector, TopicSelection
 ROOT = Path(__file__).parents[2]
 DESIGN = {
     "source_expired", "source_recreated", "source_truncated", "source_gone", "target_gone", "target_foreign_write",
-    "duplicated", "rejected", "unauthorised", "unsupported", "append_time",
+    "duplicated", "rejected", "unauthorised", "unsupported", "append_time", "failed",
 }  # fmt: skip
 
 

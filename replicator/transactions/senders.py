@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -126,18 +127,18 @@ class Senders:
 
     def give_up(self, slots: set[int]) -> None:
         """These slots belong to others now."""
-        self._end({key for key in self._senders if key[1] in slots})
+        self._end(lambda _flow_id, slot: slot in slots)
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed."""
-        self._end({key for key in self._senders if key[0] == flow_id})
+        self._end(lambda known, _slot: known == flow_id)
 
     def end(self) -> None:
-        self._end(set(self._senders))
+        self._end(lambda _flow_id, _slot: True)
 
-    def _end(self, keys: set[tuple[str, int]]) -> None:
-        with self._lock:
-            for key in keys:
+    def _end(self, meant: Callable[[str, int], bool]) -> None:
+        with self._lock:  # looks start senders from their own threads
+            for key in [key for key in self._senders if meant(*key)]:
                 self._senders.pop(key).end()
 
     def _slot_writer(self, record: FlowRecord, slot: int) -> SlotWriter:

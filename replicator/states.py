@@ -47,8 +47,8 @@ REMEDIES: Final = {
     "(message.timestamp.type=LogAppendTime). Give it message.timestamp.type=CreateTime. To get their timestamps right, "
     + _RESEED
     + f"; to leave them as they are and go on, {_RESTART}",
-    "failed": "a fault of Watershed itself; the worker's log has its trace, please report it with that. It is tried again "
-    "by itself; after an update of the workers nothing else is to be done. The other partitions go on",
+    "failed": "a fault of Watershed itself; the worker's log has its trace, please report it with that. It is tried "
+    "again by itself; after an update of the workers nothing else is to be done. The other partitions go on",
     "unsupported": f"this batch cannot be rewritten by this version; when it is gone from the source, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the look that finds them healed.

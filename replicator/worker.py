@@ -216,6 +216,7 @@ class Worker:
     def _leave(self, seat: Seat, record: FlowRecord | None) -> None:
         """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
         del self._seats[seat.key]
+        self._looks.stillness.forget(seat.key)
         selected = record is not None and record.flow.selects(seat.key.topic)
         if not selected and seat.published is not None:
             forget_status(self._writer, seat.published)
@@ -245,12 +246,15 @@ class Worker:
                 continue
             self._routes.remove(route)
             seat.route = None
-            if isinstance(route.copy.trouble, Loud) and route.copy.trouble.state == restamped.STATE:
-                self._discovery.ask_limits(seat.key.flow)  # so that a restart does not begin before it is mended
-            if seat.wanted and seat.record.state == "running":
-                seat.found(route.copy.trouble, now)
-                if seat.stopped is not None:
-                    self._log_loud(seat)
+            trouble = route.copy.trouble
+            if isinstance(trouble, Loud):
+                self._log_loud(seat, trouble)  # also where the partition is another worker's by now
+                if trouble.state == restamped.STATE:
+                    self._discovery.ask_limits(seat.key.flow)  # so that a restart does not begin before it is mended
+            if seat.wanted and (seat.record.state == "running" or isinstance(trouble, Loud)):
+                seat.found(trouble, now)
+                if seat.stopped is not None and seat.stopped is not trouble:
+                    self._log_loud(seat, seat.stopped)
 
     def _take_over(self) -> None:
         """Put those on their way that were looked at, and look at those that wait."""
@@ -258,7 +262,7 @@ class Worker:
             if isinstance(found, Loud | LookAgain):
                 seat.found(found, time.monotonic())
                 if seat.stopped is not None:
-                    self._log_loud(seat)
+                    self._log_loud(seat, seat.stopped)
             elif seat.wanted and seat.held is None and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
                 self._go(seat, found)
@@ -321,13 +325,12 @@ class Worker:
             for seat in self._seats.values():
                 self._halt(seat, f"the ledger's acknowledgements failed: {failure}")
 
-    def _log_loud(self, seat: Seat) -> None:
-        assert seat.stopped is not None
+    def _log_loud(self, seat: Seat, found: Loud) -> None:
         log.error(
-            seat.stopped.state,
+            found.state,
             extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
-                   "seen": seat.stopped.error,
-                   "remedy": seat.stopped.remedy_for(seat.key.flow, seat.key.topic, seat.key.partition)},
+                   "seen": found.error,
+                   "remedy": found.remedy_for(seat.key.flow, seat.key.topic, seat.key.partition)},
         )  # fmt: skip
 
 

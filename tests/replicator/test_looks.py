@@ -1,4 +1,4 @@
-"""A look that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then are loud."""
+"""A look that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then loud."""
 
 from __future__ import annotations
 

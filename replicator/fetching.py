@@ -26,6 +26,8 @@ FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a 
 ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
 LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
 PARTITION_BUFFER: Final = 8 << 20
+# What the live lane may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
+RESERVE: Final[dict[Kind, int]] = {"live": 4 << 20, "bulk": 0}
 LONG_POLL_S: Final = 0.1
 
 
@@ -47,8 +49,9 @@ class FetchLane(Lane):
     def _round(self) -> None:
         self._asleep = True
         now = time.monotonic()
-        routes = [route for route in self._routes() if route.kind == self.kind and _takes(route)]
-        memory = self._memory()
+        everybody = self._routes()
+        routes = [route for route in everybody if route.kind == self.kind and _takes(route)]
+        memory = self._memory() + RESERVE[self.kind]
         asked, early = _within_quotas(routes, now)
         pause = max(self._not_before - now, early if not asked else 0.0, 0.0)
         if not asked or memory <= 0 or pause > 0:

@@ -16,6 +16,7 @@ from clusters.admin import Admin
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
+from replicator.fetching import RESERVE
 from replicator.links import Route, SourceLink, TargetLink
 from replicator.look import Address
 from replicator.partition import Identity, PartitionCopy, PartitionKey
@@ -171,7 +172,18 @@ def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> Non
     with linked(settings, topic_name, Rate(None), room) as scene:
         routes.extend(scene.routes)
         wait_until(scene.done)
-    assert 0 < most <= (2 << 20) + 2 * ((1 << 20) + 100_000)  # two lanes, one answer each on its way
+    # two lanes, one answer each on its way
+    assert 0 < most <= (2 << 20) + RESERVE["live"] + 2 * ((1 << 20) + 100_000)
+    assert same(settings, topic_name)
+
+
+def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(kafka_pair, topic_name) -> None:
+    """With no memory left for backlogs only the live lane fetches: all that it brings is at the log's end."""
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 1)
+    with linked(settings, topic_name, Rate(None), lambda: 0) as scene:
+        wait_until(scene.done)
+        assert {route.kind for route in scene.routes} == {"live"}
     assert same(settings, topic_name)
 
 

@@ -29,6 +29,7 @@ PARTITION_BUFFER: Final = 8 << 20
 # What the live lane may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVE: Final[dict[Kind, int]] = {"live": 4 << 20, "bulk": 0}
 LONG_POLL_S: Final = 0.1
+COMING_S: Final = 0.02  # a live lane's, while partitions may come to it: what is new in one would wait out the poll
 
 
 class FetchLane(Lane):
@@ -58,6 +59,8 @@ class FetchLane(Lane):
             self._sleep(min(pause, ALIVE_S) if pause else ALIVE_S)
             return
         self._asleep = False
+        if self.kind == "live" and any(route.kind != "live" for route in everybody):
+            early = min(early, COMING_S)
         self._fetch(asked, max(min(ANSWER_BYTES[self.kind], memory), LEAST_ANSWER), min(LONG_POLL_S, early))
 
     def _fetch(self, asked: list[tuple[Route, int]], max_bytes: int, wait_s: float) -> None:

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -34,6 +33,9 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
 
     SIGTERM or Ctrl-C: what is in flight is finished and the partitions are handed to other workers. Workers share
     the partitions among themselves, also with those that Spark hosts; start as many as you like, where you like.
+
+    With --processes, one that dies is told on stderr and started again, after 1 s at first and 30 s at most; when one
+    dies 5 times in a row within 30 s of its start, all are stopped and the command ends with its exit code.
     """
     plan = plan_at(path)
     plan.cluster(target)
@@ -79,18 +81,9 @@ def _address(metrics: str) -> tuple[str, int]:
 
 
 def _parent(path: Path, target: str, processes: int, metrics: tuple[str, int] | None, form: str) -> int:
-    """Start the others as children of ours, pass signals on, and end with the worst of their exit codes."""
+    """Keep the others alive as children of ours; end with the worst of their exit codes."""
+    from cli.processes import keep_alive
+
     command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target, "--log", form]
-    children = []
-    for number in range(processes):
-        own = [] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + number}"]
-        children.append(subprocess.Popen([*command, *own]))
-
-    def pass_on(number: int, _frame: object) -> None:
-        for child in children:
-            if child.poll() is None:
-                child.send_signal(number)
-
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the children as well
-    return max(abs(child.wait()) for child in children)
+    own = [[] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + n}"] for n in range(processes)]
+    return keep_alive([[*command, *each] for each in own], lambda told: click.echo(told, err=True))

@@ -41,8 +41,17 @@ def status(path: Path, watch: bool, form: str) -> int:
         from cli.watch import watch_flows
 
         return watch_flows(plan.topology, lambda: _flows(plan, targets, path))
+    from clusters.errors import ClusterError
+
     while True:
-        flows = _flows(plan, targets, path)
+        try:
+            flows = _flows(plan, targets, path)
+        except ClusterError as error:
+            if not watch:
+                raise
+            click.echo(f"not read: {error}", err=True)
+            time.sleep(1)
+            continue
         if form == "json":
             click.echo(json.dumps({"schema": 1, "topology": plan.topology, "flows": flows}, indent=2))
         else:
@@ -70,7 +79,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
         rows.append(
             {
                 "id": flow.id,
-                "state": wanted if wanted != "running" or not states else _worst(states),
+                "state": wanted if wanted != "running" else _worst(states or {"starting"}),
                 "desired": wanted,
                 "lag_records": sum(lags) if lags else None,
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
@@ -104,6 +113,8 @@ def _worst(states: set[str]) -> str:
 
 
 def _table(flows: list[dict[str, Any]]) -> str:
+    from cli.regime import one_at_a_time
+
     width = max([32, *(len(flow["id"]) for flow in flows)])
     lines = [f"{'flow':<{width}} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
     for flow in flows:
@@ -112,6 +123,12 @@ def _table(flows: list[dict[str, Any]]) -> str:
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])
         lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
+        if flow["desired"] == "running" and not count:
+            lines.append(
+                "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
+            )
+        if old := one_at_a_time(flow):
+            lines.append(f"  {old}")
         for row in flow["partitions"]:
             if row["error"]:
                 lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")

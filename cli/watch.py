@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cli.regime import one_at_a_time
+
 EVERY_S = 1.0
 MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
 _COLOURS = {
@@ -30,15 +32,28 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], console: Console | None = None) -> int:
     """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0."""
+    from clusters.errors import ClusterError
+
     history: dict[str, list[float]] = {}
     console = console or Console()
+    last, since = Group(Text(topology)), time.strftime("%H:%M:%S")
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
             while True:
-                live.update(picture(topology, flows(), history), refresh=True)
+                try:
+                    last, since = picture(topology, flows(), history), time.strftime("%H:%M:%S")
+                    live.update(last, refresh=True)
+                except ClusterError as error:
+                    live.update(stale(last, since, error), refresh=True)
                 time.sleep(EVERY_S)
     except KeyboardInterrupt:
         return 0
+
+
+def stale(last: Group, since: str, error: Exception) -> Group:
+    """The last picture, which nobody should take for one of now."""
+    reason = Text(f"not read since {since}; tried again. {error}", style=_LOUD)
+    return Group(*last.renderables, reason)
 
 
 def picture(topology: str, flows: list[dict[str, Any]], history: dict[str, list[float]]) -> Group:
@@ -68,6 +83,9 @@ def _told(flows: list[dict[str, Any]]) -> list[Text]:
     """What needs somebody, partition by partition."""
     lines: list[Text] = []
     for flow in flows:
+        old = one_at_a_time(flow)
+        if old:
+            lines.append(Text(f"  {flow['id']}: {old}", style="dim"))
         rows = [row for row in flow["partitions"] if row["error"] or row["open_records"]]
         rows.sort(key=lambda row: (row["remedy"] is None, row["topic"], row["partition"]))
         for row in rows[:MOST_PARTITIONS]:

@@ -7,9 +7,20 @@ import io
 import pytest
 from rich.console import Console
 
+from cli.status import _table
 from cli.watch import behind, lag, picture, size, spark, watch_flows
+from clusters.errors import Unreachable
 
-PARTITION = {"topic": "orders", "partition": 3, "state": "running", "error": None, "remedy": None, "open_records": 0}
+PARTITION = {
+    "topic": "orders",
+    "partition": 3,
+    "state": "running",
+    "error": None,
+    "remedy": None,
+    "open_records": 0,
+    "young": True,
+    "note": None,
+}
 FLOW = {
     "id": "onprem-to-cloud",
     "state": "running",
@@ -48,6 +59,38 @@ def test_an_open_transaction_is_told():
 def test_many_partitions_in_trouble_are_counted():
     rows = [PARTITION | {"partition": number, "error": "x"} for number in range(40)]
     assert "28 more partitions" in _drawn(FLOW | {"partitions": rows})
+
+
+def test_partitions_in_the_old_regime_are_counted():
+    assert "one batch in flight" not in _drawn(FLOW)
+    old = PARTITION | {"young": False}
+    rows = [PARTITION, old, old | {"state": "catching_up"}, old | {"state": "paused"}]
+    flow = FLOW | {"partitions": rows}
+    assert "onprem-to-cloud: 2 of 3 partitions: one batch in flight" in _drawn(flow, width=200)
+    table = _table([flow | {"desired": "running"}])
+    assert "  2 of 3 partitions: one batch in flight" in table
+
+
+def test_a_flow_that_nobody_reports_says_so():
+    table = _table([FLOW | {"desired": "running", "state": "starting", "partitions": []}])
+    assert "no worker reports" in table
+
+
+def test_a_failed_read_keeps_the_last_picture_with_the_reason():
+    rounds = iter([[FLOW], Unreachable("cluster cloud does not answer"), KeyboardInterrupt()])
+
+    def flows():
+        found = next(rounds)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
+    assert watch_flows("shop", flows, console) == 0
+    drawn = console.file.getvalue()
+    assert "onprem-to-cloud" in drawn
+    assert "not read since" in drawn
+    assert "cluster cloud does not answer" in drawn
 
 
 def test_it_ends_with_ctrl_c():

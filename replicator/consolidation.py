@@ -4,6 +4,10 @@ Every look at the logs is a generation of its own (decision 0003) and leaves a b
 blocks than the map needs, the whole map becomes a generation of its own and the older blocks get tombstones. The new
 blocks are acknowledged before the first tombstone is written, and they say what the old ones said, so a crash at any
 moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
+
+The map is kept under the newest producer epoch that has landed something (`fencing.landed`): one that was only claimed
+may be disowned by the next claim, and the map with it. The newest claim keeps its own blocks, which also say up to
+where producer epochs are used up.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import replace
 from clusters.control import LEDGER, ControlWriter, slot_of
 from clusters.errors import ClusterError
 from replicator.ledger import BLOCK_RUNS, CLAIM, Block, Generation, Ledger
+from replicator.offsetmap import BrokenMap
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered
 
@@ -21,15 +26,26 @@ SPARE_BLOCKS = 16  # how many blocks more than the map needs are left alone
 
 
 def consolidate(
-    key: PartitionKey, generation: Generation, target_end: int, ledger: Ledger, writer: ControlWriter
+    key: PartitionKey,
+    generation: Generation,
+    target_end: int,
+    landed: Remembered | None,
+    ledger: Ledger,
+    writer: ControlWriter,
+    *,
+    spare: int = SPARE_BLOCKS,
 ) -> Generation:
     """Write the map anew under `generation` when there are too many blocks; the target's log ends at `target_end`.
-    Returns the generation to go on with. Raises ClusterError; the ledger reads the same then."""
-    remembered, _ = ledger.remembered(key)
-    old = ledger.records.get(key, ())
-    if remembered is None or len(old) <= _needed(remembered) + SPARE_BLOCKS:
+    landed: what the ledger says, without producer epochs that have landed nothing. Returns the generation to go on
+    with. Raises ClusterError; the ledger reads the same then."""
+    records = ledger.records.get(key, {})
+    claimed = max(records.values(), default=0)  # the newest producer epoch; it need not have landed anything
+    if landed is None or isinstance(landed.map, BrokenMap):
         return generation
-    _write(writer, [(block.record_key, block) for block in whole(key, generation, target_end, remembered)])
+    old = [name for name, epoch in records.items() if epoch <= landed.identity.epoch or epoch < claimed]
+    if len(old) <= _needed(landed) + spare:
+        return generation
+    _write(writer, [(block.record_key, block) for block in whole(key, generation, target_end, landed)])
     _write(writer, [(name, None) for name in old])
     return generation._replace(number=generation.number + 1)
 
@@ -53,6 +69,7 @@ def whole(key: PartitionKey, generation: Generation, target_end: int, remembered
         note=remembered.note,
         needs_epoch=remembered.needs_epoch,
         closed=remembered.closed,
+        after=remembered.after,
     )
     parts = [runs[at : at + BLOCK_RUNS] for at in range(0, len(runs), BLOCK_RUNS)]
     return [replace(template, number=template.number + at, runs=part) for at, part in enumerate(parts)]

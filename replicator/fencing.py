@@ -30,24 +30,46 @@ def fenced(decided: Resume | Loud | LookAgain, remembered: Remembered | None, se
     if not isinstance(decided, Resume) or decided.claims or remembered is None or not remembered.needs_epoch:
         return decided
     if not seen.settled and not remembered.closed:
-        return LookAgain(
-            "compaction left holes, and another worker's batches may be under way; waiting until none can be"
-        )
-    if remembered.last_epoch >= LAST_EPOCH:
-        return Loud(
-            "unsupported",
-            f"the partition was taken over {LAST_EPOCH} times while compaction went on, "
-            "and there are no producer epochs left",
-        )
+        return LookAgain("records were left out, and another worker's batches may be under way; waiting until none can")
+    epoch = next_epoch(remembered)
+    if isinstance(epoch, Loud):
+        return epoch
     return replace(
         decided,
-        identity=Identity(decided.identity.producer_id, remembered.last_epoch + 1, decided.target_end),
+        identity=Identity(decided.identity.producer_id, epoch, decided.target_end),
         depth=1,
         depth_confirmed=PIPELINE,
         claims=True,
         alone=True,
-        after=remembered.identity.epoch if seen.tail is None else seen.tail.producer_epoch,
+        after=landed(remembered, seen).identity.epoch,
     )
+
+
+def next_epoch(remembered: Remembered) -> int | Loud:
+    """The first producer epoch that nobody ever began, whether it landed anything or not: a worker that froze behind
+    its claim may still wake up."""
+    last = max(remembered.last_epoch, remembered.identity.epoch)
+    if last < LAST_EPOCH:
+        return last + 1
+    return Loud(
+        "unsupported",
+        f"{LAST_EPOCH} producer epochs were begun on this partition (by orders, or behind records that were left out), "
+        "and there are none left",
+    )
+
+
+def landed(remembered: Remembered, seen: Seen) -> Remembered:
+    """What the ledger says without the producer epochs that were begun to be alone and have landed nothing: the next
+    one follows its producer epoch (`after`), and the map is kept under it (`replicator.consolidation`)."""
+    tail = seen.tail
+    while (
+        tail is not None
+        and remembered.without_newest is not None
+        and tail.producer_id == remembered.identity.producer_id
+        and tail.producer_epoch < remembered.identity.epoch
+    ):
+        remembered = remembered.without_newest()
+    return remembered
 
 
 def as_landed(remembered: Remembered | None, seen: Seen) -> Remembered | None:
@@ -58,7 +80,6 @@ def as_landed(remembered: Remembered | None, seen: Seen) -> Remembered | None:
     while (
         remembered is not None
         and tail is not None
-        and remembered.fences
         and remembered.without_newest is not None
         and tail.producer_id == remembered.identity.producer_id
         and tail.producer_epoch < remembered.identity.epoch

@@ -145,11 +145,12 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from."""
+    """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from, with the
+    producer epoch that each is about."""
 
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
     positions: dict[PartitionKey, Known] = field(default_factory=dict)  # those that are copied in transactions
-    records: dict[PartitionKey, tuple[str, ...]] = field(default_factory=dict)
+    records: dict[PartitionKey, dict[str, int]] = field(default_factory=dict)
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
         """What is known of a partition, and the number of the newest generation (0: none)."""
@@ -182,9 +183,9 @@ def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: It
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
     newest = _newest(settings, flow, slots)
     blocks = _blocks(newest)
-    records: dict[PartitionKey, tuple[str, ...]] = {}
+    records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
     for block in blocks:
-        records[block.key] = (*records.get(block.key, ()), block.record_key)
+        records[block.key][block.record_key] = block.identity.epoch
     positions = known_in(_in_transactions(newest))
     in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
     return Ledger(assembled(blocks) | in_transactions, positions, records)
@@ -239,7 +240,8 @@ def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, i
 def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
     """What all blocks say together. `since` leaves out those of a copy that was given up."""
     newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation))
-    landed = _landed(blocks, newest)
+    landed, after = _landed(blocks, newest)
+    older = [block for block in blocks if block.identity.epoch < newest.identity.epoch]
     remembered = Remembered(
         checked(_packed(_laid([block for block in landed if block.identity.epoch >= newest.since]))),
         newest.identity,
@@ -255,23 +257,24 @@ def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
         needs_epoch=any(block.needs_epoch for block in _lasts(blocks, newest.identity)),
         closed=all(block.closed for block in _lasts(blocks, newest.identity)),
         last_epoch=newest.identity.epoch,
-        fences=newest.after >= 0,
-        without_newest=lambda: _one_partition(
-            [block for block in blocks if block.identity.epoch < newest.identity.epoch]
-        )[0],
+        after=after,
+        without_newest=(lambda: _one_partition(older)[0]) if older and newest.after >= 0 else None,
     )
-    return remembered, newest.generation.number
+    # Not the newest producer epoch's: what is written anew may stand under an older one (`replicator.consolidation`).
+    return remembered, max(block.generation.number for block in blocks)
 
 
-def _landed(blocks: list[Block], newest: Block) -> list[Block]:
-    """Without the producer epochs that were begun and never landed anything, as those that came after them tell."""
-    follows = {block.identity.epoch: block.after for block in blocks if block.after >= 0}
+def _landed(blocks: list[Block], newest: Block) -> tuple[list[Block], int]:
+    """Without the producer epochs that were begun and never landed anything, as those that came after them tell; and
+    the producer epoch that the newest follows (-1: not said)."""
+    follows = {block.identity.epoch: block.after for block in blocks if 0 <= block.after < block.identity.epoch}
     epochs = {newest.identity.epoch}
     at = newest.identity.epoch
     while at in follows:
         at = follows[at]
         epochs.add(at)
-    return [block for block in blocks if block.identity.epoch in epochs or block.identity.epoch < at]
+    counting = [block for block in blocks if block.identity.epoch in epochs or block.identity.epoch < at]
+    return counting, follows.get(newest.identity.epoch, -1)
 
 
 def _lasts(blocks: list[Block], identity: Identity) -> list[Block]:

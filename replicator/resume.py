@@ -25,8 +25,9 @@ class Remembered:
     epochs: the source's leader epochs as they were copied, by offset. since: the producer epoch from which on runs
     count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
     needs_epoch: its producer epoch must not be shared (`replicator.fencing`). closed: all who wrote under it said that
-    nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun. fences: the newest was
-    begun to be alone, and `without_newest` is what counts if nothing ever landed under it.
+    nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun. after: the producer
+    epoch that this one follows, those between never counted; -1 where none was left out. without_newest: what counts if
+    nothing ever landed under this one; None where nothing else could.
     """
 
     map: OffsetMap
@@ -40,7 +41,7 @@ class Remembered:
     needs_epoch: bool = False
     closed: bool = False
     last_epoch: int = 0
-    fences: bool = False
+    after: int = -1
     without_newest: Callable[[], Remembered] | None = field(default=None, compare=False, repr=False)
 
 

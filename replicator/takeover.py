@@ -14,7 +14,7 @@ from clusters.settings import ConnectionSettings
 from replicator.consolidation import consolidate
 from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
-from replicator.fencing import as_landed, fenced
+from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
 from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
@@ -87,7 +87,9 @@ def take_over(
             taken[key] = decided
             continue
         try:
-            mine = consolidate(key, Generation(generation + 1, worker), decided.target_end, ledger, writer)
+            known_landed = None if remembered is None else landed(remembered, seen)
+            next_one = Generation(generation + 1, worker)
+            mine = consolidate(key, next_one, decided.target_end, known_landed, ledger, writer)
         except ClusterError as error:
             taken[key] = LookAgain(str(error))
             continue

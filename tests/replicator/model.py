@@ -19,8 +19,9 @@ from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
 from replicator.batches import batches_in, sift
-from replicator.fencing import as_landed, fenced
-from replicator.ledger import CLAIM, Block, Generation, PartitionLedger, assembled
+from replicator.consolidation import consolidate
+from replicator.fencing import as_landed, fenced, landed
+from replicator.ledger import CLAIM, Block, Generation, Ledger, PartitionLedger, assembled
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Outgoing, PartitionCopy, PartitionKey
 from replicator.repack import Terms
@@ -80,6 +81,24 @@ class SimulatedWriter:
     def put_nowait(self, topic: str, key: str, value: dict[str, Any], partition: int, on_done: Any) -> None:
         assert topic == LEDGER
         self.queue.append(Writing(key, value, on_done))
+
+
+@dataclass(slots=True)
+class Directly:
+    """A writer whose records land at once: what consolidation waits for anyway."""
+
+    simulation: Simulation
+
+    def put_nowait(self, _topic: str, key: str, value: dict[str, Any] | None, _partition: int, on_done: Any) -> None:
+        self.simulation.ledger_writes += 1
+        if value is None:
+            self.simulation.ledger.pop(key, None)
+        else:
+            self.simulation.ledger[key] = value
+        on_done(None, self.simulation.ledger_writes)
+
+    def flush(self) -> None:
+        pass
 
 
 @dataclass(slots=True)
@@ -284,6 +303,18 @@ class Simulation:
             needs_epoch=decided.alone,
             after=decided.after,
         )
+        if remembered is not None and self.compaction:
+            view = landed(remembered, seen) if self.fencing else remembered
+            mine = consolidate(
+                KEY,
+                block.generation,
+                decided.target_end,
+                view,
+                self.as_read(),
+                Directly(self),
+                spare=3,  # type: ignore[arg-type]
+            )
+            block = replace(block, generation=mine)
         first = [Run(decided.target_end, decided.position)]
         if decided.alone:  # what stands in the ledger was just read, so this claim is the first
             claim = replace(block, number=CLAIM, runs=tuple(first))
@@ -431,11 +462,14 @@ class Simulation:
         raise AssertionError(f"no end: {last.copy}")
 
     def remembered(self) -> tuple[Remembered | None, int]:
-        found = assembled(
+        return self.as_read().remembered(KEY)
+
+    def as_read(self) -> Ledger:
+        blocks = [
             Block.from_record(ControlRecord(0, at, NOW, key, value))
             for at, (key, value) in enumerate(self.ledger.items())
-        )
-        return found.get(KEY, (None, 0))
+        ]
+        return Ledger(assembled(blocks), records={KEY: {each.record_key: each.identity.epoch for each in blocks}})
 
     def map(self) -> OffsetMap:
         remembered, _ = self.remembered()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,11 +15,13 @@ from hypothesis import strategies as st
 from clusters.control import LEDGER
 from clusters.errors import ClusterError, Unreachable
 from clusters.records import ControlRecord
+from replicator.batches import Batch
 from replicator.consolidation import SPARE_BLOCKS, consolidate, whole
-from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, assembled
+from replicator.fencing import as_landed, fenced, landed
+from replicator.ledger import BLOCK_RUNS, CLAIM, Block, Generation, Ledger, assembled
 from replicator.offsetmap import Run
 from replicator.partition import Identity
-from replicator.resume import Remembered
+from replicator.resume import Remembered, Resume, Seen, resume
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
 
 Records = dict[str, dict[str, Any]]
@@ -54,7 +58,8 @@ class Written:
 
 def read(records: Records) -> Ledger:
     blocks = [Block.from_record(ControlRecord(0, at, 0, key, value)) for at, (key, value) in enumerate(records.items())]
-    return Ledger(assembled(blocks), records={KEY: tuple(records)})
+    epochs = {key: block.identity.epoch for key, block in zip(records, blocks, strict=True)}
+    return Ledger(assembled(blocks), records={KEY: epochs})
 
 
 def known(records: Records) -> Remembered:
@@ -68,7 +73,7 @@ def consolidated(written: Written, end: int) -> Block:
     ledger = written.ledger()
     remembered, newest = ledger.remembered(KEY)
     assert remembered is not None
-    mine = consolidate(KEY, Generation(newest + 1, "new"), end, ledger, written)  # type: ignore[arg-type]
+    mine = consolidate(KEY, Generation(newest + 1, "new"), end, remembered, ledger, written)  # type: ignore[arg-type]
     run = Run(end, remembered.map.source_position(end))
     return Block(KEY, mine, 1, end, remembered.identity, SOURCE, TARGET, (run,), since=remembered.since)
 
@@ -191,3 +196,99 @@ def test_a_block_that_a_zombie_writes_again_after_its_tombstone_does_no_harm() -
     found = known(written.records | {more.record_key: more.to_json()})
     assert [found.map.to_source(at) for at in range(6_000)] == [before.map.to_source(at) for at in range(6_000)]
     assert found.map.to_source(6_000) == 6_600
+
+
+# -- producer epochs that were begun to be alone ---------------------------------------------------------------------
+
+HOLED = (Run(0, 0), Run(500, 700), Run(800, 1500))
+LAST = Batch(990, 1000, 0, 0, 0, 7, 0, 990, 10, memoryview(b""))
+
+
+def looked(end: int = 1000, last: Batch = LAST) -> Seen:
+    return Seen(SOURCE, 0, 5000, TARGET, 0, end, last, None, 10**12, 86_400_000, True, True)
+
+
+def looked_and_claimed(written: Written, seen: Seen, worker: str = "w") -> Resume:
+    """A look at a partition whose producer epoch must not be shared, as `replicator.takeover` does it."""
+    remembered, newest = written.ledger().remembered(KEY)
+    remembered = as_landed(remembered, seen)
+    assert remembered is not None
+    decided = fenced(resume(remembered, seen, 7, "earliest"), remembered, seen)
+    assert isinstance(decided, Resume), decided
+    mine = consolidate(
+        KEY,
+        Generation(newest + 1, worker),
+        decided.target_end,
+        landed(remembered, seen),
+        written.ledger(),
+        written,  # type: ignore[arg-type]
+    )
+    claim = Block(
+        KEY, mine, CLAIM, decided.target_end, decided.identity, SOURCE, TARGET,
+        (Run(decided.target_end, decided.position),), needs_epoch=True, after=decided.after,
+    )  # fmt: skip
+    for each in (claim, replace(claim, number=CLAIM + 1)):
+        written.put_nowait(LEDGER, each.record_key, each.to_json(), 0, lambda *_: None)
+    return decided
+
+
+def without_traffic(looks: int) -> tuple[Written, list[Resume]]:
+    """Many looks at a compacted partition to which nothing is written; each begins a producer epoch, none lands."""
+    first = replace(block(1, "a", 0), runs=HOLED, needs_epoch=True, closed=True)
+    written = Written([first])
+    return written, [looked_and_claimed(written, looked()) for _ in range(looks)]
+
+
+def test_claims_that_never_landed_do_not_take_the_map_with_them() -> None:
+    written, decided = without_traffic(60)
+    assert [each.identity.epoch for each in decided] == list(range(1, 61))
+    assert {each.after for each in decided} == {0}
+    assert {(each.position, each.target_end) for each in decided} == {(1700, 1000)}
+    assert any(len(after) < len(before) for before, after in pairwise(written.moments))
+    for moment in written.moments:
+        assert len(moment) < 3 * SPARE_BLOCKS
+        found = known(moment)
+        assert [found.map.to_target(at, 1000) for at in (10, 499, 600, 700, 1600)] == [10, 499, 500, 500, 900]
+        assert [found.map.to_source(at) for at in (0, 499, 500, 799, 800, 999)] == [0, 499, 700, 999, 1500, 1699]
+        assert found.map.source_position(1000) == 1700
+
+
+def test_the_claim_that_lands_at_last_goes_on_with_the_whole_map() -> None:
+    written, decided = without_traffic(40)
+    ours = decided[-1].identity
+    more = Batch(1000, 1010, 0, 0, 0, 7, ours.epoch, 0, 10, memoryview(b""))
+    following = [looked_and_claimed(written, looked(1010, more)) for _ in range(40)]
+    assert {each.after for each in following} == {ours.epoch}
+    for moment in written.moments:
+        assert [known(moment).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
+    assert known(written.records).map.to_source(1009) == 1709
+
+
+def test_a_batch_of_the_older_epoch_after_all() -> None:
+    """It landed behind the newest claim's beginning: the claim is disowned, and used up all the same."""
+    written, _ = without_traffic(40)
+    late = replace_end(LAST, 1000, 1007)
+    again = [looked_and_claimed(written, looked(1007, late)) for _ in range(40)]
+    assert [each.identity.epoch for each in again] == list(range(41, 81))
+    assert {(each.after, each.position, each.target_end) for each in again} == {(0, 1707, 1007)}
+    for moment in written.moments:
+        assert [known(moment).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
+
+
+def replace_end(batch: Batch, base: int, end: int) -> Batch:
+    return batch._replace(base=base, end=end, base_sequence=base, records=end - base)
+
+
+def test_a_failure_among_claims_changes_nothing() -> None:
+    for fails_at in range(40):
+        written, _ = without_traffic(SPARE_BLOCKS // 2)
+        written.told, written.fails_at = 0, fails_at
+        with suppress(ClusterError):
+            looked_and_claimed(written, looked())
+        found = known(written.records)
+        assert [found.map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
+        assert found.last_epoch >= SPARE_BLOCKS // 2
+        written.fails_at = None
+        decided = looked_and_claimed(written, looked())
+        assert (decided.after, decided.position) == (0, 1700)
+        assert [known(written.records).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]

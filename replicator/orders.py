@@ -18,6 +18,7 @@ from typing import Any, Literal
 from clusters.control import FLOWS, JOURNAL, ControlWriter, encode
 from clusters.errors import ProtocolError
 from clusters.flows import ORDER_PREFIX
+from replicator.fencing import landed, next_epoch
 from replicator.partition import PIPELINE, Identity, PartitionKey
 from replicator.resume import Remembered, Resume, Seen
 from replicator.states import LookAgain, Loud, Span
@@ -135,18 +136,23 @@ def obeyed(
         return replace(decided, error=f"{decided.error}; {told}")
     if not seen.settled:
         return LookAgain(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+    epoch = next_epoch(remembered)
+    if isinstance(epoch, Loud):
+        return epoch
     identity = remembered.identity
     afresh = order.kind == "reseed"
+    disowned = remembered.last_epoch > identity.epoch  # begun behind a hole, and an older one's batch came first
     return Resume(
-        identity=Identity(identity.producer_id, identity.epoch + 1, seen.target_end),
+        identity=Identity(identity.producer_id, epoch, seen.target_end),
         position=_beginning(remembered, seen, start) if afresh or order.lost is None else order.lost.end,
         target_end=seen.target_end,
         depth=1,
         depth_confirmed=PIPELINE,
-        since=identity.epoch + 1 if afresh else remembered.since,
+        since=epoch if afresh else remembered.since,
         order=order.id,
         note=order.note,
         claims=True,
+        after=landed(remembered, seen).identity.epoch if disowned and not afresh else -1,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from clusters.control import JOURNAL
 from clusters.errors import ProtocolError
 from clusters.flows import FlowRecord
+from replicator.fencing import LAST_EPOCH
 from replicator.offsetmap import OffsetMap, Run, checked
 from replicator.orders import Order, by_policy, give, obeyed, order_key
 from replicator.partition import Identity, PartitionKey
@@ -206,8 +207,9 @@ def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
     key = PartitionKey("f", "orders", "orders", 0)
     emptied = Seen(**SEEN | {"target_start": 100, "tail": None, "settled": True})
 
-    def judged(*orders: Order) -> Resume | Loud | LookAgain:
-        return _Judge(record, Writer(), {key: order for order in orders}).decided(key, broken, 7, emptied)  # type: ignore[arg-type]
+    def judged(order: Order | None = None) -> Resume | Loud | LookAgain:
+        orders = {} if order is None else {key: order}
+        return _Judge(record, Writer(), orders).decided(key, broken, 7, emptied)  # type: ignore[arg-type]
 
     found = judged()
     assert isinstance(found, LookAgain)
@@ -219,3 +221,20 @@ def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
     obeyed_now = judged(replace(SEED, target_id=TARGET))
     assert isinstance(obeyed_now, Resume)
     assert (obeyed_now.position, obeyed_now.since) == (0, 1)
+
+
+def test_an_order_behind_a_disowned_producer_epoch_begins_one_that_nobody_claimed() -> None:
+    """Epoch 1 was begun behind a hole and landed nothing, because a batch of epoch 0 came after all."""
+    disowned = replace(known(), needs_epoch=True, last_epoch=1)
+    found = decide(GAP, EXPIRED, disowned)
+    assert isinstance(found, Resume)
+    assert (found.identity, found.after, found.since) == (Identity(7, 2, 100), 0, 0)
+    seeded = decide(SEED, RENEWED, disowned)
+    assert isinstance(seeded, Resume)
+    assert (seeded.identity, seeded.after, seeded.since) == (Identity(7, 2, 0), -1, 2)
+
+
+def test_no_order_begins_a_producer_epoch_that_does_not_exist() -> None:
+    found = decide(GAP, EXPIRED, replace(known(), last_epoch=LAST_EPOCH))
+    assert isinstance(found, Loud)
+    assert found.state == "unsupported"

@@ -71,6 +71,12 @@ class Seat:
             and now >= self.not_before
         )
 
+    def waits(self, soon: float) -> bool:
+        """Whether the worker's loop has something to do for it before `soon`."""
+        if self.looking or not self.wanted:
+            return True
+        return self.ready_to_look(soon) if self.route is None else self.route.copy.trouble is not None
+
     @property
     def ordered(self) -> bool:
         """Whether an order waits that no look has judged."""

@@ -50,6 +50,7 @@ PLACED_EVERY_S = 60.0
 DRAIN_S = 5.0
 SWITCH_S = 0.0005  # a live record does not wait longer for a thread that counts or reports (Python's own: 5 ms)
 PACE_S = 0.02
+IDLE_PACE_S = 0.1  # while nothing waits for the loop; bytes move without it
 WAIT_FOR_APPLY_S = 3.0
 DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
@@ -84,7 +85,7 @@ def run_worker(
 
 
 class Worker:
-    """See `run_worker`. `step` is one round of the loop, about PACE_S long."""
+    """See `run_worker`. `step` is one round of the loop, at most IDLE_PACE_S long while nothing waits for it."""
 
     def __init__(self, target: ConnectionSettings, connect: Connect, topology: str, worker_id: str) -> None:
         self.target, self.connect, self.topology, self.worker_id = target, connect, topology, worker_id
@@ -125,7 +126,7 @@ class Worker:
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
-        self._membership.poll(PACE_S)
+        self._membership.poll(self._pace())
         self._check_ledger()
         self._follow()
         flows = self._flows()
@@ -138,6 +139,13 @@ class Worker:
         if now - self._published >= STATUS_S:
             self._published = now
             self._publish()
+
+    def _pace(self) -> float:
+        """How long the next round may wait for news of the group, in seconds."""
+        soon = time.monotonic() + IDLE_PACE_S
+        if not self._membership.slots or any(seat.waits(soon) for seat in self._seats.values()):
+            return PACE_S
+        return IDLE_PACE_S
 
     def close(self) -> None:
         """Finish what is in flight, publish, leave the group."""

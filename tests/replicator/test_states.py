@@ -102,6 +102,21 @@ def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> N
     assert not seat.ready_to_look(1e9)  # judged: not again and again
 
 
+def test_the_loop_hurries_only_where_something_is_to_be_done() -> None:
+    seat = sitting()
+    assert seat.waits(100.0), "to be looked at"
+    seat.looks()
+    assert seat.waits(100.0), "to be taken over"
+    seat.looked(judged=True)
+    seat.found(Loud("unauthorised", "WRITE is missing"), 100.0)
+    assert not seat.waits(100.1)
+    assert seat.waits(seat.not_before)
+    seat.found(Loud("duplicated", "seen"), 100.0)
+    assert not seat.waits(1e9)
+    seat.wanted = False
+    assert seat.waits(100.0), "to be handed over"
+
+
 def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -> None:
     seat = sitting()
     seat.found(Loud("duplicated", "seen"), 100.0)

@@ -25,8 +25,8 @@ class Sifted(NamedTuple):
 
     batches: to be copied, in order. position: the next offset to fetch, also behind what was left out.
     refused: the first batch that cannot be copied, if any; `position` then stands in front of it.
-    rejected: records that were left out of `batches` because the target does not take them. holes: compaction has
-    left something out of this part of the log.
+    rejected: records that were left out of `batches` because the target does not take them. holes: of this part of
+    the log something is missing, taken by compaction or not taken by the target.
     """
 
     batches: list[Batch]
@@ -79,7 +79,8 @@ def sift(
     except BadBatch as error:
         refused = error
     packing.flush()
-    return Sifted(packing.ready, position, epoch, refused, tuple(packing.rejected), holes)
+    # A record that is left out here is one that another worker may have written: as good as a hole.
+    return Sifted(packing.ready, position, epoch, refused, tuple(packing.rejected), holes or bool(packing.rejected))
 
 
 def _follows_hole(batch: Batch, position: int) -> bool:

@@ -71,5 +71,5 @@ class Compacted(BadBatch):
     """Compaction left something out at `base_offset`, where the writer must not depend on it: another worker may have
     read the log before the cleaner came, and under one producer epoch both must mean the same records."""
 
-    def __init__(self, base_offset: int) -> None:
-        super().__init__("follows a hole left by compaction; a producer epoch of its own is needed", base_offset)
+    def __init__(self, base_offset: int, why: str = "follows a hole left by compaction") -> None:
+        super().__init__(f"{why}; a producer epoch of its own is needed", base_offset)

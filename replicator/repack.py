@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator.batch import LOG_APPEND_TIME, UNKNOWN, Batch
 from replicator.codecs import NAMES, NONE
-from replicator.errors import BadBatch
+from replicator.errors import BadBatch, Compacted
 from replicator.header import HEADER_SIZE
 from replicator.legacy import messages_of
 from replicator.limits import Limits
@@ -47,7 +47,7 @@ class Terms:
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
     small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
     so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
-    compaction left out may be stepped over now (`replicator.fencing`).
+    compaction left out, or the target does not take, may be stepped over now (`replicator.fencing`).
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -160,6 +160,9 @@ class Repacking:
                 if not self.terms.isolate:
                     raise BadBatch(f"the record at source offset {record.offset} {reason}", batch.base)
                 out[record.offset] = reason
+        if out and not self.terms.holes():
+            # The target's limits decide what is left out, and another worker may know others: no function of the log.
+            raise Compacted(batch.base, "holds records that the target does not take")
         self.rejected += [_rejected(record, out[record.offset]) for record in records if record.offset in out]
         return [record for record in records if record.offset not in out] if out else records
 

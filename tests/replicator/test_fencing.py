@@ -202,3 +202,23 @@ def test_closing_is_written_behind_everything_else(under_way: bool) -> None:
     assert [value["closed"] for value in writer.values][-1] is True
     assert writer.values[-1]["runs"] == [[0, 0], [4, 5]]
     assert durable == [Run(0, 0), Run(4, 5)]
+
+
+def test_what_the_target_does_not_take_is_left_out_alone_only() -> None:
+    """A worker that knows other limits writes the record: under one producer epoch two readings would differ."""
+    copy, kept = copying(), []
+
+    def taken_with_limits() -> None:
+        terms = Terms(refused={4: "no key"}, small=0, isolate=True, holes=lambda: copy.alone)
+        sifted = sift(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
+        kept.extend(sifted.rejected)
+        copy.accept(sifted)
+
+    taken_with_limits()
+    assert (copy.position, copy.needs_epoch, len(copy.ready), kept) == (3, True, 1, [])
+    assert isinstance(copy.refused, LookAgain)
+    assert "producer epoch of its own" in copy.refused.reason
+    copy = copying(alone=True)
+    taken_with_limits()
+    assert (copy.position, copy.alone, copy.needs_epoch) == (6, True, True)
+    assert [record.source_offset for record in kept] == [4]

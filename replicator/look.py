@@ -21,6 +21,7 @@ from replicator.partition import PartitionKey
 from replicator.resume import Seen
 
 SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
+GAP_S = 12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
 
 
 class Address(NamedTuple):
@@ -44,14 +45,15 @@ class Stillness:
     """Since when the end of each log has stood still, by a monotonic clock."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[PartitionKey, str], tuple[int, float]] = {}
+        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last look
 
     def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
-        """Whether `end` was the same at every look of the last SETTLE_S seconds."""
-        seen, since = self._since.get((key, side), (end, now))
-        if seen != end:
+        """Whether `end` was the same at every look of the last SETTLE_S seconds. Who did not look for a while (the
+        partition was another worker's meanwhile) begins again: what was seen before says nothing of what was sent."""
+        seen, since, last = self._since.get((key, side), (end, now, now))
+        if seen != end or now - last > GAP_S:
             since = now
-        self._since[key, side] = (end, since)
+        self._since[key, side] = (end, since, now)
         return now - since >= SETTLE_S
 
     def forget(self, key: PartitionKey) -> None:

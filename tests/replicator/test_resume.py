@@ -167,13 +167,24 @@ KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 def test_stillness() -> None:
     still = Stillness()
     assert not still.settled(KEY, "target", 5, 0.0)
-    assert not still.settled(KEY, "target", 5, SETTLE_S - 1)
+    for now in (10, 20, 30, SETTLE_S - 1):
+        assert not still.settled(KEY, "target", 5, now)
     assert still.settled(KEY, "target", 5, SETTLE_S)
     assert not still.settled(KEY, "source", 9, SETTLE_S)
     assert not still.settled(KEY, "target", 6, SETTLE_S + 1)
     assert not still.settled(KEY, "target", 6, SETTLE_S + 2)
     still.forget(KEY)
     assert not still.settled(KEY, "target", 6, 3 * SETTLE_S)
+
+
+def test_stillness_of_long_ago_does_not_count() -> None:
+    """The partition was another worker's between the two looks; its last request may be under way."""
+    still = Stillness()
+    assert not still.settled(KEY, "target", 5, 0.0)
+    assert not still.settled(KEY, "target", 5, 600.0)
+    for now in (610.0, 620.0, 630.0):
+        assert not still.settled(KEY, "target", 5, now)
+    assert still.settled(KEY, "target", 5, 600.0 + SETTLE_S)
 
 
 # -- taking over -----------------------------------------------------------------------------------------------

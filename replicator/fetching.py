@@ -16,7 +16,9 @@ from replicator.batches import sift
 from replicator.errors import BadBatch
 from replicator.lane import ALIVE_S, Kind, Lane
 from replicator.look import Address
+from replicator.partition import PIPELINE, PartitionCopy
 from replicator.rate import SMALLEST
+from replicator.repack import SMALL
 from replicator.route import Route
 from replicator.states import LookAgain, Loud, Span
 
@@ -97,7 +99,14 @@ class FetchLane(Lane):
 
 def _takes(route: Route) -> bool:
     copy = route.copy
-    return copy.trouble is None and copy.refused is None and copy.buffered < PARTITION_BUFFER
+    return copy.trouble is None and copy.refused is None and copy.buffered < PARTITION_BUFFER and not _crowded(route)
+
+
+def _crowded(route: Route) -> bool:
+    """Whether tiny batches wait in a row because the target is slower than the source. Each takes a request of its own;
+    what stays on the source until the row is shorter comes in one answer, and is merged (`replicator.repack`)."""
+    copy = route.copy
+    return isinstance(copy, PartitionCopy) and len(copy.ready) >= PIPELINE and copy.buffered < len(copy.ready) * SMALL
 
 
 def _within_quotas(routes: list[Route], now: float) -> tuple[list[tuple[Route, int]], float]:

@@ -11,12 +11,12 @@ from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch import Batch
-from replicator.fetching import _delivered
+from replicator.fetching import _delivered, _takes
 from replicator.ledger import Block, Generation, PartitionLedger
 from replicator.links import TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
-from replicator.partition import Identity, PartitionCopy, PartitionKey
+from replicator.partition import PIPELINE, Identity, PartitionCopy, PartitionKey
 from replicator.rate import Rate
 from replicator.repack import Terms
 from replicator.route import CALM, Route
@@ -146,3 +146,30 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
     assert "offset 0" in trouble.reason
     assert "IndexError" in trouble.reason
     assert [record.message for record in caplog.records] == ["answer failed"]
+
+
+# -- a slow target --------------------------------------------------------------------------------------------------
+
+
+def answered_in_turn(route: Route) -> None:
+    outgoing = route.by_sequence.next_outgoing()
+    assert outgoing is not None
+    route.by_sequence.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
+
+
+def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
+    """They come merged when the row is shorter; one request for each would make a short delay a long one."""
+    route = route_of()
+    for at in range(PIPELINE):
+        assert _takes(route)
+        _delivered(route, answer(at + 1, data(at)))
+    assert not _takes(route)
+    answered_in_turn(route)
+    assert _takes(route)
+
+
+def test_batches_of_some_size_are_fetched_ahead() -> None:
+    route = route_of()
+    for at in range(3 * PIPELINE):
+        _delivered(route, answer(at + 1, data(at, size=20_000)))
+    assert _takes(route)

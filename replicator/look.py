@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clusters.admin import Admin
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
@@ -91,6 +92,8 @@ def look(
                     connections[there.leader] = connect(target, there.leader)
                 connection = connections[there.leader]
                 seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness)
+                if isinstance(seen, Seen) and seen.tail is None and there.end > there.start:
+                    seen = _without_tail(key, seen, target)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
     finally:
         for connection in connections.values():
@@ -141,6 +144,25 @@ def _tail(connection: Connection, there: Led, partition: int) -> Batch | Cluster
     if answer.error:
         return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
     return next((batch for batch in batches_in(answer.records) if batch.end == there.end), None)
+
+
+def _without_tail(key: PartitionKey, seen: Seen, target: ConnectionSettings) -> Seen | ClusterError:
+    """The log holds offsets, and its last batch did not come. Only the cleaner takes it away for good; otherwise it
+    is about to be there (a leader that has just changed), and what it says must not go unread."""
+    try:
+        with Admin(target) as admin:
+            policy = admin.effective_configs([key.target_topic])[key.target_topic]["cleanup.policy"]
+    except ClusterError as error:
+        return error
+    if "compact" in policy:
+        return seen
+    return ClusterError(
+        f"cluster {target.alias} holds {key.target_topic}-{key.partition} up to offset {seen.target_end - 1}, "
+        "but does not give the last batch",
+        alias=target.alias,
+        topic=key.target_topic,
+        partition=key.partition,
+    )
 
 
 def leaders(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from clusters.batches import simple_batch
+from clusters.errors import ClusterError
 from clusters.fake import FakeCluster
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
@@ -274,3 +276,22 @@ def test_a_busy_source_does_not_keep_an_old_partition_waiting(monkeypatch: pytes
         decided.append(type(resume(remembered, looked[0], us, "earliest")))
         clock.now += SETTLE_S / 3
     assert decided == [LookAgain, LookAgain, LookAgain, Resume, Resume]
+
+
+@pytest.mark.parametrize(("policy", "goes_on"), [("delete", False), ("compact,delete", True)])
+def test_the_last_batch_must_be_seen(monkeypatch: pytest.MonkeyPatch, policy: str, goes_on: bool) -> None:
+    """Only the cleaner takes the last batch away for good."""
+    source, target = (FakeCluster(alias, clock=lambda: NOW) for alias in ("onprem", "cloud"))
+    fakes = {"onprem": source, "cloud": target}
+    monkeypatch.setattr(look_module, "connect", lambda settings, _address=None: fakes[settings.alias].wire())
+    monkeypatch.setattr(look_module, "Admin", lambda settings: nullcontext(fakes[settings.alias]))
+    monkeypatch.setattr(look_module, "_tail", lambda *_: None)
+    source.create_topic("orders", 1)
+    target.create_topic("orders", 1, configs={"cleanup.policy": policy})
+    target.produce("orders", 0, [b"v"], keys=[b"k"])
+    looked = look_module.look([KEY], source.settings, target.settings, 7, DAY, Stillness())[KEY]
+    if goes_on:
+        assert isinstance(looked, tuple)
+    else:
+        assert isinstance(looked, ClusterError)
+        assert "does not give the last batch" in str(looked)

@@ -62,9 +62,18 @@ class _Scene:
 @_path_argument
 @_topic
 @click.option("-p", "--partition", type=click.IntRange(0), required=True)
+@click.option(
+    "--through",
+    type=click.IntRange(0),
+    default=None,
+    metavar="OFFSET",
+    help="The last source offset that may be lost if more expires before a worker obeys; default: nothing more.",
+)
 @_yes
 @_wait
-def accept_gap(flow_id: str, path: Path, topic: str, partition: int, yes: bool, wait_s: float) -> int:
+def accept_gap(
+    flow_id: str, path: Path, topic: str, partition: int, through: int | None, yes: bool, wait_s: float
+) -> int:
     """Give up source records that expired before they were copied, and go on behind them.
 
     For a partition in state source_expired. Shows the exact offsets that are lost. Exit code 0 when the worker goes
@@ -87,9 +96,14 @@ def accept_gap(flow_id: str, path: Path, topic: str, partition: int, yes: bool, 
         "copied\n"
         f"  copying goes on at source offset {span.end}; a reader inside the lost range continues with the next record"
     )
+    if through is not None and through < span.end - 1:
+        raise click.UsageError(f"--through {through} is less than what is lost already: source offsets {span}")
+    if through is not None:
+        click.echo(f"  if more expires meanwhile, it may be lost up to and with source offset {through}")
     generation = _known(scene, topic, partition).generation
     order = Order(
-        "accept-gap", flow_id, topic, partition, report.state, generation, getpass.getuser(), lost=span
+        "accept-gap", flow_id, topic, partition, report.state, generation, getpass.getuser(), lost=span,
+        through=-1 if through is None else through + 1,
     )  # fmt: skip
     return _ordered(scene, [order], yes, wait_s)
 

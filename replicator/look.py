@@ -151,7 +151,7 @@ def _without_tail(key: PartitionKey, seen: Seen, target: ConnectionSettings) -> 
     is about to be there (a leader that has just changed), and what it says must not go unread."""
     try:
         with Admin(target) as admin:
-            policy = admin.effective_configs([key.target_topic])[key.target_topic]["cleanup.policy"]
+            policy = admin.effective_configs([key.target_topic]).get(key.target_topic, {}).get("cleanup.policy", "")
     except ClusterError as error:
         return error
     if "compact" in policy:

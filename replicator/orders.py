@@ -33,8 +33,9 @@ class Order:
     """One decision about one partition. `topic` is the source's name.
 
     generation: the ledger's newest when it was given (0: nothing there). lost: for accept-gap, the source offsets that
-    are given up. target_id: for reseed, the id of the empty topic. actor: who gave it. at_ms: when, milliseconds since
-    1970.
+    are given up. through: for accept-gap, the source offset up to which (not with it) more may be given up, if it is
+    lost when the order is obeyed; -1: only `lost`. target_id: for reseed, the id of the empty topic. actor: who gave
+    it. at_ms: when, milliseconds since 1970.
     """
 
     kind: Kind
@@ -48,6 +49,7 @@ class Order:
     target_id: uuid.UUID | None = None
     id: str = ""
     at_ms: int = 0
+    through: int = -1
 
     @property
     def key(self) -> str:
@@ -75,6 +77,7 @@ class Order:
             "target_id": None if self.target_id is None else str(self.target_id),
             "id": self.id,
             "at_ms": self.at_ms,
+            "through": self.through,
         }
 
     @classmethod
@@ -95,6 +98,7 @@ class Order:
                 target_id=None if value["target_id"] is None else uuid.UUID(value["target_id"]),
                 id=value["id"],
                 at_ms=value["at_ms"],
+                through=value.get("through", -1),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
@@ -134,6 +138,7 @@ def obeyed(
             return decided  # it healed, or is about to: nothing to order
         told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
         return replace(decided, error=f"{decided.error}; {told}")
+    order = settled_on(order, decided)
     if not seen.settled:
         return LookAgain(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
     epoch = next_epoch(remembered)
@@ -163,14 +168,34 @@ def _unfit(order: Order, decided: Resume | Loud | LookAgain, generation: int, se
     if order.kind == "accept-gap":
         if not isinstance(decided, Loud) or decided.state != order.state:
             return f"it answers {order.state}"
-        if decided.source != order.lost:
-            return f"it gives up source offsets {order.lost}, but {decided.source} are gone; give it again"
-        return ""
+        return outgrown(order, decided.source)
     if seen.target_id != order.target_id:
         return f"it is for the target topic with id {order.target_id}, now there is {seen.target_id}; give it again"
     if seen.target_start != seen.target_end:
         return f"the target still holds offsets {Span(seen.target_start, seen.target_end)}; empty it first"
     return ""
+
+
+def outgrown(order: Order, gone: Span | None) -> str:
+    """Why an accepted gap is not what is there; empty when it is, or has grown no further than was allowed."""
+    if gone == order.lost:
+        return ""
+    if order.lost is not None and gone is not None and gone.first == order.lost.first:
+        if order.lost.end < gone.end <= order.through:
+            return ""
+        allowed = f" and no more than {Span(gone.first, order.through)}" if order.through >= 0 else ""
+        return (
+            f"it gives up source offsets {order.lost}{allowed}, but {gone} are gone; give it again, with --through "
+            "and the last source offset that may be lost if more expires meanwhile"
+        )
+    return f"it gives up source offsets {order.lost}, but {gone} are gone; give it again"
+
+
+def settled_on(order: Order, found: object) -> Order:
+    """The order as it is obeyed now: an accepted gap with the very offsets that are lost."""
+    if order.kind == "accept-gap" and isinstance(found, Loud) and found.source is not None:
+        return replace(order, lost=found.source)
+    return order
 
 
 def _beginning(remembered: Remembered, seen: Seen, start: str) -> int:
@@ -187,6 +212,15 @@ def journal(writer: ControlWriter, order: Order, topology: str) -> None:
     line = {"record": "order", "of": topology} | order.to_json()
     line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
     writer.put(JOURNAL, f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}", line, 0)
+
+
+def journal_outcome(writer: ControlWriter, order: Order, topology: str, generation: int, worker: str) -> None:
+    """Write down what exactly an order is about to give up, as `generation` of the ledger by `worker`. Two workers may
+    find something else; the ledger's claim of that generation says who began. Raises ClusterError."""
+    line = {"record": "order-obeyed", "of": topology} | order.to_json() | {"obeyed_as": generation, "worker": worker}
+    line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
+    at = f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}/{generation}.{worker}"
+    writer.put(JOURNAL, at, line, 0)
 
 
 def give(writer: ControlWriter, order: Order, topology: str) -> None:

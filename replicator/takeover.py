@@ -18,7 +18,7 @@ from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
 from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
-from replicator.orders import Order, by_policy, journal, obeyed
+from replicator.orders import Order, by_policy, journal, journal_outcome, obeyed, settled_on
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud
@@ -72,7 +72,7 @@ def take_over(
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: LookAgain(str(error)) for key in keys}
     known = {key: ledger.remembered(key) for key in keys}
-    judge = _Judge(record, writer, orders or {})
+    judge = _Judge(record, writer, orders or {}, worker)
     taken: dict[PartitionKey, Taken | Loud | LookAgain] = {}
     for key, found in looked.items():
         if isinstance(found, ClusterError):
@@ -124,6 +124,7 @@ class _Judge:
     record: FlowRecord
     writer: ControlWriter
     orders: Mapping[PartitionKey, Order]
+    worker: str = ""
 
     def decided(
         self, key: PartitionKey, remembered: Remembered | None, generation: int, seen: Seen
@@ -139,7 +140,13 @@ class _Judge:
         if order is not None and isinstance(decided, LookAgain) and decided.in_the_end == "duplicated":
             decided = Loud("duplicated", decided.reason)  # as the person saw it who gave the order
         if order is not None:
-            decided = obeyed(order, decided, remembered, generation, seen, start)
+            before, decided = decided, obeyed(order, decided, remembered, generation, seen, start)
+            if isinstance(decided, Resume) and decided.claims and decided.order == order.id:
+                outcome = settled_on(order, before)
+                try:
+                    journal_outcome(self.writer, outcome, self.record.topology, generation + 1, self.worker)
+                except ClusterError as error:
+                    return LookAgain(f"the outcome of an order could not be journaled: {error}")
         if not isinstance(decided, Loud) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
             return decided
         policy = by_policy(key, decided, generation, int(time.time() * 1000))

@@ -12,7 +12,7 @@ from typing import Literal
 
 from replicator.look import Led
 from replicator.offsetmap import BrokenMap, Run
-from replicator.orders import Order
+from replicator.orders import Order, outgrown, settled_on
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud, Span
 from replicator.transactions.positions import Known, Position
@@ -76,6 +76,7 @@ def obeyed(
     if why_not:
         told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
         return replace(decided, error=f"{decided.error}; {told}")
+    order = settled_on(order, decided)
     noted = replace(at, generation=at.generation + 1, order=order.id, note=order.note)
     if order.kind == "accept-gap" and order.lost is not None:
         gone_on = replace(noted, position=order.lost.end, leader_epoch=-1)
@@ -103,9 +104,7 @@ def _unfit(order: Order, decided: Loud, at: Position, ends: Ends) -> str:
     if order.kind == "accept-gap":
         if decided.state != order.state:
             return f"it answers {order.state}"
-        if decided.source != order.lost:
-            return f"it gives up source offsets {order.lost}, but {decided.source} are gone; give it again"
-        return ""
+        return outgrown(order, decided.source)
     if ends.target_id != order.target_id:
         return f"it is for the target topic with id {order.target_id}, now there is {ends.target_id}; give it again"
     if ends.target_id == at.target_id and ends.target_start != ends.target_end:

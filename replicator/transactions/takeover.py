@@ -20,7 +20,7 @@ from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
 from replicator.ledger import Ledger, read_ledger
 from replicator.look import Led, Stillness, diverging, leaders
-from replicator.orders import Order, by_policy, journal
+from replicator.orders import Order, by_policy, journal, journal_outcome, settled_on
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
@@ -96,7 +96,14 @@ class TakeOver:
             return decided
         order = self.orders.get(key)
         if order is not None:
-            decided = obeyed(order, decided, known, ends, start)
+            before, decided = decided, obeyed(order, decided, known, ends, start)
+            if isinstance(decided, Goes) and decided.begins:
+                outcome = settled_on(order, before)
+                try:
+                    generation = decided.known.position.generation
+                    journal_outcome(self.control, outcome, self.record.topology, generation, "")
+                except ClusterError as error:
+                    return LookAgain(f"the outcome of an order could not be journaled: {error}")
         if not isinstance(decided, Loud) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
             return decided
         policy = by_policy(key, decided, known.position.generation, int(time.time() * 1000))

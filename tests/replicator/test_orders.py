@@ -238,3 +238,28 @@ def test_no_order_begins_a_producer_epoch_that_does_not_exist() -> None:
     found = decide(GAP, EXPIRED, replace(known(), last_epoch=LAST_EPOCH))
     assert isinstance(found, Loud)
     assert found.state == "unsupported"
+
+
+def test_a_gap_that_grew_as_far_as_was_allowed() -> None:
+    """Retention went on while the worker waited: the offsets that are really lost are noted."""
+    order = replace(GAP, through=170)
+    found = decide(order, replace(EXPIRED, source_start=170))
+    assert isinstance(found, Resume)
+    assert found.position == 170
+    assert "source offsets 100 to 169 were given up" in found.note
+    beyond = decide(order, replace(EXPIRED, source_start=171))
+    assert isinstance(beyond, Loud)
+    assert "no more than 100 to 169, but 100 to 170 are gone" in beyond.error
+    assert Order.from_json(order.to_json()) == order
+
+
+def test_what_an_order_really_gave_up_is_journaled() -> None:
+    writer = Writer()
+    flow = PlanFlow("f", "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    key = PartitionKey("f", "orders", "orders", 0)
+    judge = _Judge(record, writer, {key: replace(GAP, through=170)}, "w1")  # type: ignore[arg-type]
+    assert isinstance(judge.decided(key, known(), 7, replace(EXPIRED, source_start=160)), Resume)
+    ((topic, name, line),) = writer.told
+    assert (topic, name) == (JOURNAL, "order/f/orders/0/one/8.w1")
+    assert (line["record"], line["lost"], line["obeyed_as"]) == ("order-obeyed", [100, 160], 8)

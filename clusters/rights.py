@@ -113,8 +113,8 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     if flow.rejected == "quarantine":
         for operation in ("CREATE", "WRITE"):
             yield _topic(flow.target, QUARANTINE, operation, "keep records that the target refuses")
-    if flow.on_gap == "continue":
-        yield _topic(flow.target, JOURNAL, "WRITE", "journal a gap that is accepted by the file")
+    why = "journal a gap that is accepted by the file, or that grew as far as an order allows"
+    yield _topic(flow.target, JOURNAL, "WRITE", why)
 
 
 def _apply(flow: PlanFlow) -> Iterator[Right]:

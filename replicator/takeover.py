@@ -141,8 +141,9 @@ class _Judge:
             decided = Loud("duplicated", decided.reason)  # as the person saw it who gave the order
         if order is not None:
             before, decided = decided, obeyed(order, decided, remembered, generation, seen, start)
-            if isinstance(decided, Resume) and decided.claims and decided.order == order.id:
-                outcome = settled_on(order, before)
+            outcome = settled_on(order, before)
+            obeys = isinstance(decided, Resume) and decided.claims and decided.order == order.id
+            if obeys and outcome != order:  # otherwise the journal has the exact range from who ordered it
                 try:
                     journal_outcome(self.writer, outcome, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:

@@ -97,8 +97,8 @@ class TakeOver:
         order = self.orders.get(key)
         if order is not None:
             before, decided = decided, obeyed(order, decided, known, ends, start)
-            if isinstance(decided, Goes) and decided.begins:
-                outcome = settled_on(order, before)
+            outcome = settled_on(order, before)
+            if isinstance(decided, Goes) and decided.begins and outcome != order:  # otherwise the journal has it
                 try:
                     generation = decided.known.position.generation
                     journal_outcome(self.control, outcome, self.record.topology, generation, "")

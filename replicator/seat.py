@@ -111,6 +111,9 @@ class Seat:
         if isinstance(trouble, Loud):
             self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
             self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
+            if trouble.state == "source_expired" and trouble.source is not None:  # lag stays true while it stands still
+                self._source_end = max(self._source_end, trouble.source.end)
+                self._lag.saw_end(self._source_end, now)
             return
         if trouble.reason != self._last_reason:
             self.same, self._since = 0, now

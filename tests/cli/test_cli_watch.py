@@ -12,6 +12,7 @@ from cli.watch import behind, lag, picture, size, spark, watch_flows
 from clusters.errors import Unreachable
 
 PARTITION = {
+    "target_end": 9,
     "topic": "orders",
     "partition": 3,
     "state": "running",
@@ -63,8 +64,8 @@ def test_many_partitions_in_trouble_are_counted():
 
 def test_partitions_in_the_old_regime_are_counted():
     assert "one batch in flight" not in _drawn(FLOW)
-    old = PARTITION | {"young": False}
-    rows = [PARTITION, old, old | {"state": "catching_up"}, old | {"state": "paused"}]
+    old = PARTITION | {"young": False, "target_end": 9}
+    rows = [old | {"target_end": 0}, old, old | {"state": "catching_up"}, old | {"state": "paused"}]
     flow = FLOW | {"partitions": rows}
     assert "onprem-to-cloud: 2 of 3 partitions: one batch in flight" in _drawn(flow, width=200)
     table = _table([flow | {"desired": "running"}])

@@ -12,9 +12,10 @@ from replicator import states
 from replicator.lag import Lag
 from replicator.links import Route
 from replicator.orders import Order
-from replicator.partition import PartitionKey
+from replicator.partition import PartitionCopy, PartitionKey
 from replicator.states import LookAgain, Loud
 from replicator.targets import Held
+from replicator.transactions.copy import TransactionCopy
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
 TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
@@ -106,6 +107,16 @@ class Seat:
         self.alone = False
         self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
 
+    def left_route(self) -> None:
+        """It is not copied any more; how far it came is remembered for the reports."""
+        assert self.route is not None
+        self._stands(self.route.copy)
+        self.route = None
+
+    def _stands(self, copy: PartitionCopy | TransactionCopy) -> None:
+        self._source_position, self._target_end = copy.copied_through, copy.acked
+        self._source_end = max(copy.source_end, copy.copied_through)
+
     def found(self, trouble: Loud | LookAgain, now: float) -> None:
         """A look, or copying, ended in `trouble`."""
         if isinstance(trouble, Loud):
@@ -131,8 +142,7 @@ class Seat:
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.route is not None:
             copy = self.route.copy
-            self._source_position, self._target_end = copy.copied_through, copy.acked
-            self._source_end = max(copy.source_end, copy.copied_through)
+            self._stands(copy)
             rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
             self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
             self._bytes, self._at, self._from = copy.copied_bytes, now, copy.copied_through

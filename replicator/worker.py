@@ -253,7 +253,7 @@ class Worker:
             if route is None or route.copy.trouble is None or not route.copy.idle:
                 continue
             self._routes.remove(route)
-            seat.route = None
+            seat.left_route()
             trouble = route.copy.trouble
             if isinstance(trouble, Loud):
                 self._log_loud(seat, trouble)  # also where the partition is another worker's by now

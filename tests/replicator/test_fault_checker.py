@@ -35,6 +35,13 @@ def test_a_good_copy_has_no_anomaly(known):
     assert anomalies(known, SOURCE, TARGET) == []
 
 
+def test_what_the_source_holds_twice_is_there_twice(known):
+    source = SOURCE | {0: [*SOURCE[0], (5, 12), (6, 13)]}
+    assert anomalies(known, source, TARGET | {0: [*TARGET[0], (4, 12), (5, 13)]}) == []
+    assert names(known, source, TARGET | {0: [*TARGET[0], (4, 12)]}) == {"unseen"}
+    assert names(known, source, TARGET | {0: [*TARGET[0], (4, 13), (5, 12)]}) == {"nonmonotonic-send"}
+
+
 @pytest.mark.parametrize(
     ("damage", "name"),
     [

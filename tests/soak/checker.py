@@ -15,6 +15,7 @@ nonmonotonic-poll   a reader of the target was sent back
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -53,19 +54,21 @@ def facts(operations: Iterable[Mapping[str, Any]], topic: str) -> Facts:
 
 
 def anomalies(known: Facts, source: Log, target: Log) -> list[Anomaly]:
-    """Everything that is wrong, in the order of partitions."""
+    """Everything that is wrong, in the order of partitions. A record that the source itself holds twice (a producer's
+    retry, whose broker had forgotten it because its records were old) has to be on the target twice."""
     found: list[Anomaly] = []
-    everywhere: dict[int, tuple[int, int]] = {}
+    at_source = Counter(number for records in source.values() for _, number in records)
+    everywhere: dict[int, list[tuple[int, int]]] = {}
     for partition, records in sorted(target.items()):
         for offset, number in records:
-            if number in everywhere:
-                found.append(Anomaly("duplicate", f"{number} at {everywhere[number]} and {(partition, offset)}"))
-            everywhere.setdefault(number, (partition, offset))
+            places = everywhere.setdefault(number, [])
+            places.append((partition, offset))
+            if len(places) > max(at_source[number], 1):
+                found.append(Anomaly("duplicate", f"{number} at {places[0]} and {places[-1]}"))
             if number in known.aborted:
                 found.append(Anomaly("aborted-read", f"{number} at {(partition, offset)}"))
     for partition, records in sorted(source.items()):
         found += _partition(partition, [number for _, number in records], [n for _, n in target.get(partition, ())])
-    at_source = {number for records in source.values() for _, number in records}
     for number, partition in known.acked.items():
         if number not in at_source:
             found.append(Anomaly("lost-write", f"{number} was acknowledged in {partition} and is not at the source"))
@@ -75,22 +78,35 @@ def anomalies(known: Facts, source: Log, target: Log) -> list[Anomaly]:
 
 def _partition(partition: int, here: list[int], there: list[int]) -> list[Anomaly]:
     found: list[Anomaly] = []
-    place = {number: at for at, number in enumerate(here)}
-    arrived = set(there)
-    last_arrived = max((place[number] for number in arrived if number in place), default=-1)
-    for number, at in place.items():
-        if number not in arrived:
+    place = {which: at for at, which in enumerate(_counted(here))}
+    arrived = set(_counted(there))
+    last_arrived = max((place[which] for which in arrived if which in place), default=-1)
+    for which, at in place.items():
+        if which not in arrived:
             name = "lost-write" if at < last_arrived else "unseen"
-            found.append(Anomaly(name, f"{number}, record {at} of partition {partition}"))
+            found.append(Anomaly(name, f"{which[0]}, record {at} of partition {partition}"))
     before = -1
-    for number in there:
-        if number not in place:
-            found.append(Anomaly("aborted-read", f"{number} in partition {partition} is not committed at the source"))
+    for which in _counted(there):
+        number, nth = which
+        if which not in place:
+            if nth == 0:  # more often than at the source is a duplicate, told above
+                told = f"{number} in partition {partition} is not committed at the source"
+                found.append(Anomaly("aborted-read", told))
             continue
-        if place[number] < before:
+        if place[which] < before:
             found.append(Anomaly("nonmonotonic-send", f"{number} in partition {partition} behind a later record"))
-        before = max(before, place[number])
+        before = max(before, place[which])
     return found
+
+
+def _counted(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Each number with how often it stood before it: (7, 0), (8, 0), (7, 1)."""
+    seen: Counter[int] = Counter()
+    counted = []
+    for number in numbers:
+        counted.append((number, seen[number]))
+        seen[number] += 1
+    return counted
 
 
 def _polls(polled: Mapping[int, Sequence[tuple[int, int]]], target: Log) -> list[Anomaly]:

@@ -132,6 +132,7 @@ def _apply(flow: PlanFlow) -> Iterator[Right]:
         yield _topic(flow.target, name, "DESCRIBE_CONFIGS", "check how they are cleaned")
         yield _topic(flow.target, name, "DESCRIBE", "see whether they are there")
     yield _topic(flow.target, FLOWS, "READ", "see which flows there are")
+    yield _topic(flow.source, FLOWS, "READ", "see which flows of other files write to the source")
     yield _topic(flow.target, FLOWS, "WRITE", "write the desired state")
 
 

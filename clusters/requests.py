@@ -46,12 +46,11 @@ TRANSIENT = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,  # metadata from before a leader change
-    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+_LEADER_MOVED = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
 _LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
 _PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may not have heard of it yet
 
@@ -164,8 +163,8 @@ class AdminRequests:
     ) -> dict[TopicPartition, int]:
         """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders.
 
-        librdkafka 2.16 keeps asking a leader that is dead, and then answers -1001 without an error: it has to be told
-        to learn the leaders anew.
+        librdkafka 2.16 keeps asking a leader that is dead, and then answers -1001 without an error, or asks with the
+        epoch of a leader before: it has to be told to learn the leaders anew.
         """
         request = {WirePartition(*key): _LATEST if latest else _EARLIEST for key in asked}
         committed = isolation == "read_committed"
@@ -178,6 +177,8 @@ class AdminRequests:
                 try:
                     offset = _result(future, bound).offset
                 except KafkaException as error:
+                    if librdkafka.reason(error).code() in _LEADER_MOVED:
+                        self._client.list_topics(key.topic, timeout=bound["request_timeout"])
                     raise self._leader_error(librdkafka.reason(error), key, request) from None
                 if offset < 0:
                     self._client.list_topics(key.topic, timeout=bound["request_timeout"])

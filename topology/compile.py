@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from topology.alignment import filled_first, not_aligned
 from topology.errors import InvalidTopology
+from topology.fences import leaving_fences
 from topology.load import load_path
-from topology.model import Topology
-from topology.plan import Plan, sealed
-from topology.sharing import sharing
+from topology.model import Flow, Topology
+from topology.plan import Plan, PlanFlow, sealed
+from topology.sharing import Sharing, sharing
 
 MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214")
 
@@ -33,17 +35,20 @@ def compile_path(path: Path) -> Plan:
 def plan_of(topology: Topology, proofs: dict[str, object]) -> Plan:
     """The sealed plan of a topology without errors."""
     shared = sharing(topology)
-    flows = tuple(
-        replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason, paths=how.paths)
-        for flow in topology.flows
-        for how in (shared[flow.id],)
-    )
+    filled = filled_first(topology)
+    flows = tuple(_with_offsets(flow, shared[flow.id], filled.get(flow.id, "")) for flow in topology.flows)
     return sealed(
         Plan(
             topology=topology.name,
             clusters=tuple(topology.clusters[alias] for alias in sorted(topology.clusters)),
-            flows=flows,
+            flows=leaving_fences(flows, topology.migration),
             migration=topology.migration,
             proofs=proofs,
         )
     )
+
+
+def _with_offsets(flow: Flow, how: Sharing, filled: str) -> PlanFlow:
+    plan = replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason, paths=how.paths)
+    reason = not_aligned(flow, how) or filled
+    return replace(plan, offsets="mapped", offsets_reason=reason) if reason else plan

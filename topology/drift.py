@@ -14,8 +14,35 @@ from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.plan import NEVER_SYNCED, Plan, PlanFlow
 
 Class = Literal["safe", "unsafe", "unsupported", "unknown"]
-# Larger keeps more: lowering one of these deletes or refuses what was fine before.
-GROWING = ("retention.ms", "retention.bytes", "delete.retention.ms", "max.message.bytes", "segment.bytes")
+# Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.
+GROWING = frozenset(
+    {
+        "delete.retention.ms",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "min.compaction.lag.ms",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+    }
+)
+# How a log is cut into files, and when it is cleaned: no value of them deletes or refuses what should stay.
+HARMLESS = frozenset(
+    {
+        "file.delete.delay.ms",
+        "index.interval.bytes",
+        "min.cleanable.dirty.ratio",
+        "preallocate",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,46 +97,60 @@ def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) 
             fields = {"partitions": str(here.partitions), "replication.factor": str(replicas), **wanted}
             yield from (Difference(target.alias, "topic", arriving, key, None, value) for key, value in fields.items())
         else:
-            yield from _existing(flow, here, there, wanted, target.alias)
+            yield from _existing(flow, here, there, wanted, target)
 
 
 def _existing(
-    flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, wanted: dict[str, str], alias: str
+    flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, wanted: dict[str, str], target: InventoryCluster
 ) -> Iterator[Difference]:
-    """An existing topic is never changed by `apply`; what differs is said."""
-    if there.partitions != here.partitions:
-        fewer = there.partitions < here.partitions
-        yield Difference(
-            alias,
-            "topic",
-            there.name,
-            "partitions",
-            str(there.partitions),
-            str(here.partitions),
-            "unsafe" if fewer else "unsupported",
-            False,
-            f"records of the missing partitions are not copied; raise it to {here.partitions} at {alias}"
-            if fewer
-            else "partitions cannot be taken away; keys go elsewhere",
+    """An existing topic is changed by `apply` only where its configs are kept equal (`continuous`), which is compared
+    elsewhere (replicator/sync/configs.py); what else differs is said."""
+    alias, brokers = target.alias, max(len(target.brokers), 1)
+    yield from _partitions(flow, here, there, alias, known=flow.id in target.flows)
+    replicas = flow.replication_factor or max(there.replication_factor, min(here.replication_factor, brokers))
+    if there.replication_factor != replicas:
+        live, asked = str(there.replication_factor), str(replicas)
+        why = (
+            "replicas are moved by an operator: kafka-reassign-partitions --bootstrap-server … --execute "
+            f"--reassignment-json-file FILE, with {asked} replicas for each partition of {there.name}"
         )
-    if flow.replication_factor is not None and there.replication_factor != flow.replication_factor:
-        live, asked = str(there.replication_factor), str(flow.replication_factor)
-        why = "replicas are moved with kafka-reassign-partitions"
         yield Difference(alias, "topic", there.name, "replication.factor", live, asked, "unsupported", False, why)
-    for key, value in wanted.items():
+    for key, value in wanted.items() if flow.sync_configs != "continuous" else ():
         live_value = there.config(key)
         if live_value is not None and live_value != value:
-            drift, why = _class(key, live_value, value)
+            drift, why = config_drift(key, live_value, value)
             yield Difference(alias, "topic", there.name, key, live_value, value, drift, False, why)
 
 
-def _class(key: str, live: str, wanted: str) -> tuple[Class, str]:
+def _partitions(
+    flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, alias: str, *, known: bool
+) -> Iterator[Difference]:
+    """A topic grows with the source's (replicator/targets.py) where the flow lets it, and where its records are the
+    flow's: known says that the flow was applied before."""
+    if there.partitions == here.partitions:
+        return
+    if there.partitions > here.partitions:
+        drift: Class = "unsupported"
+        applied, why = False, "partitions cannot be taken away; keys go elsewhere"
+    elif flow.grow and (known or there.records_end == 0):
+        drift, applied, why = "safe", True, "as at the source: keys of new records go elsewhere from then on"
+    else:
+        drift, applied = "unsafe", False
+        why = f"records of the missing partitions are not copied; raise it to {here.partitions} at {alias}"
+    live, wanted = str(there.partitions), str(here.partitions)
+    yield Difference(alias, "topic", there.name, "partitions", live, wanted, drift, applied, why)
+
+
+def config_drift(key: str, live: str, wanted: str) -> tuple[Class, str]:
+    """What it would mean to change a topic config on a topic that holds records, and why it is not safe."""
+    if key in HARMLESS:
+        return "safe", ""
     if key in GROWING and _is_number(live) and _is_number(wanted):
         before, after = (float("inf") if int(text) < 0 else int(text) for text in (live, wanted))
         return ("safe", "") if after > before else ("unsafe", "less is kept or taken than today")
     if key == "cleanup.policy":
         return "unsafe", "another policy deletes other records"
-    return "unknown", ""
+    return "unknown", "what it does to records and brokers is for you to judge"
 
 
 def _is_number(text: str) -> bool:

@@ -16,7 +16,7 @@ from topology.quantities import DURATIONS, SIZES
 from topology.rule import Rule
 from topology.rules import RULES
 from topology.shapes import Converted, Key, ListOf, MapOf, Named, Record, Scalar, ScalarOr, Shape
-from topology.undone import PATHS
+from topology.undone import ROWS
 
 FAMILIES = {
     "CLU": "Clusters",
@@ -52,9 +52,6 @@ RULES_HEAD = """`topology explain CODE` prints one, `topology rules` all. With t
 *strict* only informs; `--profile strict`, or `topology.lint.yaml`, gives it its severity. `# lint: ignore[CODE]
 reason` on a line, or on the line above, silences a rule there.
 """
-# Keys of which only some values are not done; `topology plan` says which.
-PARTLY = {"delivery.semantics", "delivery.rejected", "delivery.on_gap", "sync.configs.mode", "offsets"}
-PARTLY |= {"partitions.mapping", "slo.on_breach"}
 # Described once, and named where they are used.
 APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate", "topic_fact", "selector", "secret"}
 
@@ -141,12 +138,21 @@ def _rows(record: Record, above: str) -> Iterator[tuple[str, str, str, str]]:
     for name, key in record.fields.items():
         path = f"{above}{name}"
         shown = f"**`{path}`**" if name in record.required else f"`{path}`"
-        yet = " *(not done by this version)*" if path in PATHS and path not in PARTLY else ""
-        yield shown, _kind(key), key.default, key.doc + yet
+        yield shown, _kind(key), key.default, key.doc + _not_done(path, key)
         below = key.shape.value if isinstance(key.shape, MapOf) else key.shape
         inner = _record(below)
         if inner is not None and not _apart(below):
             yield from _rows(inner, f"{path}." if below is key.shape else f"{path}.NAME.")
+
+
+def _not_done(path: str, key: Key) -> str:
+    """Names the values that are not done, where others of the key are."""
+    asked = next((row.asked for row in ROWS if row.path == path), None)
+    if asked is None:
+        return ""
+    words = key.shape.json.get("enum", ()) if isinstance(key.shape, Scalar) else ()
+    named = "".join(f"`{word}`, " for word in words if asked(word))
+    return f" *({named.removesuffix(', ')}{': ' if named else ''}not done by this version)*"
 
 
 def _units() -> str:

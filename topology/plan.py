@@ -13,13 +13,22 @@ from typing import Any, Literal
 
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.naming import Naming
+from topology.proof_policy import ON_DEMAND, ProofPolicy
+from topology.secret_ref import SecretRef
 from topology.selectors import Selector, TopicSelection
+from topology.sync import NO_SYNC, Mode, Sync
 from topology.waves import (
     Application,
     Approval,
     ConsumerLag,
+    CustomCheck,
     Decommission,
+    Fence,
     Gate,
+    GroupPolicy,
+    Hold,
+    Hook,
+    HooksAt,
     Lag,
     Migration,
     Rollback,
@@ -35,8 +44,14 @@ __all__ = [
     "Application",
     "Approval",
     "ConsumerLag",
+    "CustomCheck",
     "Decommission",
+    "Fence",
     "Gate",
+    "GroupPolicy",
+    "Hold",
+    "Hook",
+    "HooksAt",
     "Kerberos",
     "Lag",
     "Migration",
@@ -45,6 +60,8 @@ __all__ = [
     "Plan",
     "PlanCluster",
     "PlanFlow",
+    "ProofPolicy",
+    "Registry",
     "Rollback",
     "SecretRef",
     "Security",
@@ -76,19 +93,6 @@ NEVER_SYNCED = frozenset(
     }
 )
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
-Mode = Literal["never", "once", "continuous"]
-
-
-@dataclass(frozen=True, slots=True)
-class SecretRef:
-    """Where a secret is, never what it is."""
-
-    kind: Literal["env", "file", "airflow_connection"]
-    name: str
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> SecretRef | None:
-        return None if value is None else cls(**value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +163,41 @@ class Security:
 
 
 @dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry with the REST API of Confluent's. certificate, key and key_password are the client's own."""
+
+    url: str
+    credentials: SecretRef | None = None
+    ca: SecretRef | None = None
+    certificate: SecretRef | None = None
+    key: SecretRef | None = None
+    key_password: SecretRef | None = None
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any] | None) -> Registry | None:
+        if value is None:
+            return None
+        references = {key: SecretRef.from_json(each) for key, each in value.items() if key != "url"}
+        return cls(value["url"], **references)
+
+
+@dataclass(frozen=True, slots=True)
 class PlanCluster:
+    """rack: where our readers of it stand, as its brokers say it (`broker.rack`)."""
+
     alias: str
     bootstrap: tuple[str, ...]
     cluster_id: str | None = None
     security: Security = Security()
+    registry: Registry | None = None
+    rack: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"bootstrap": list(self.bootstrap), "security": self.security.to_json()}
+        value = asdict(self) | {"bootstrap": list(self.bootstrap), "security": self.security.to_json()}
+        for late in ("registry", "rack"):  # older plans keep their hash
+            if value[late] is None:
+                del value[late]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanCluster:
@@ -175,6 +206,8 @@ class PlanCluster:
             bootstrap=tuple(value["bootstrap"]),
             cluster_id=value["cluster_id"],
             security=Security.from_json(value["security"]),
+            registry=Registry.from_json(value.get("registry")),
+            rack=value.get("rack"),
         )
 
 
@@ -183,12 +216,13 @@ class PlanFlow:
     """One route. quota is bytes a second, None without a bound; workers is how many the fleet should have for it.
 
     sync_configs_include and _exclude hold topic config keys (no include: all); configs_set is what created topics get
-    in any case. verify_every_ms is how often Airflow proves the flow, None when only asked.
+    in any case. verify: how the flow is proven.
 
     delivery: by sequence numbers, where the flow is the only writer of its target partitions, or in transactions, where
     it is not or the file asks for them; delivery_reason says why transactions. paths: the flow lies on a ring of three
     or more clusters and forwards, so its batches must tell which way they came. weight is the share of a worker's
-    bandwidth among its flows. grow: target topics get the partitions that source topics get.
+    bandwidth among its flows. grow: target topics get the partitions that source topics get. offsets_reason says why
+    the flow is `mapped` although the file asks for `aligned`. sync: what travels beside records.
     """
 
     id: str
@@ -210,7 +244,7 @@ class PlanFlow:
     sync_configs_include: tuple[str, ...] = ()
     sync_configs_exclude: tuple[str, ...] = ()
     configs_set: tuple[tuple[str, str], ...] = ()
-    verify_every_ms: int | None = None
+    verify: ProofPolicy = ON_DEMAND
     merge: bool = False
     delivery: Literal["sequence", "transactions"] = "sequence"
     delivery_reason: str = ""
@@ -220,6 +254,8 @@ class PlanFlow:
     rejected: Literal["stop", "quarantine"] = "stop"
     weight: int = 1
     grow: bool = True
+    offsets_reason: str = ""
+    sync: Sync = NO_SYNC
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -235,7 +271,7 @@ class PlanFlow:
         return name if name is not None and self.selects(name) else None
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        value = {
             "id": self.id,
             "source": self.source,
             "target": self.target,
@@ -255,7 +291,7 @@ class PlanFlow:
             "sync_configs_include": list(self.sync_configs_include),
             "sync_configs_exclude": list(self.sync_configs_exclude),
             "configs_set": dict(self.configs_set),
-            "verify_every_ms": self.verify_every_ms,
+            "verify_every_ms": self.verify.every_ms,
             "merge": self.merge,
             "delivery": self.delivery,
             "delivery_reason": self.delivery_reason,
@@ -265,19 +301,28 @@ class PlanFlow:
             "rejected": self.rejected,
             "weight": self.weight,
             "grow": self.grow,
+            "offsets_reason": self.offsets_reason,
+            "sync": self.sync.to_json(),
         }
+        if replace(self.verify, every_ms=None) != ON_DEMAND:  # older plans keep their hash
+            value["verify"] = self.verify.to_json()
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
         """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave."""
+        value = dict(value)
+        every_ms = value.pop("verify_every_ms")
         return cls(
             **value
             | {
+                "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),
                 "sync_configs_include": tuple(value.get("sync_configs_include", ())),
                 "sync_configs_exclude": tuple(value["sync_configs_exclude"]),
                 "configs_set": tuple(sorted(value.get("configs_set", {}).items())),
+                "sync": Sync.from_json(value["sync"]) if "sync" in value else NO_SYNC,
             }
         )
 
@@ -323,8 +368,10 @@ def plan_json(plan: Plan) -> str:
     return json.dumps(_document(plan), sort_keys=True, indent=2) + "\n"
 
 
-def plan_from_json(text: str) -> Plan:
-    """Raises UnreadablePlan when it is not a plan of this schema, or its content does not give its hash."""
+def plan_from_json(text: str, *, own: bool = False) -> Plan:
+    """Raises UnreadablePlan when it is not a plan of this schema, or its content does not give its hash.
+
+    own: it is this very version's note to itself, whose hash need not be computed anew."""
     try:
         value = json.loads(text)
         if value["schema"] != SCHEMA:
@@ -340,6 +387,8 @@ def plan_from_json(text: str) -> Plan:
         stated = value["hash"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
+    if own:
+        return replace(plan, hash=stated)
     plan = sealed(plan)
     if plan.hash != stated:
         raise UnreadablePlan(f"the plan says {stated} but its content gives {plan.hash}; compile it again")

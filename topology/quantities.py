@@ -48,6 +48,14 @@ def rate_bytes(text: str) -> int:
     return _amount(text, SIZES, "/s", "a rate such as `60MiB/s`")
 
 
+def some_rate_bytes(text: str) -> int:
+    """The same, of what could not go on at `0B/s`."""
+    rate = rate_bytes(text)
+    if rate == 0:
+        raise ValueError("nothing could be read at this rate; expected a rate above zero such as `60MiB/s`")
+    return rate
+
+
 def fraction(text: str) -> float:
     """`5%` is 0.05; from 0% to 100%."""
     value = _amount(text, {"%": 1_000_000}, "", "a share such as `5%`") / 100_000_000

@@ -9,14 +9,22 @@ from topology.expand import Draft, expand, merge
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology, Value
 from topology.naming import Naming
-from topology.plan import Kerberos, OAuth, PlanCluster, PlanFlow, Security, TopicSelection
+from topology.plan import Kerberos, OAuth, PlanCluster, PlanFlow, Registry, Security, TopicSelection
+from topology.proof_policy import RECHECK, ProofPolicy
 from topology.selectors import in_order
+from topology.sync import GROUPS_EVERY_MS, NO_SYNC, AclSync, GroupSync, Names, QuotaSync, SchemaSync, Sync, UserSync
 from topology.waves import (
     Application,
     Approval,
     ConsumerLag,
+    CustomCheck,
     Decommission,
+    Fence,
     Gate,
+    GroupPolicy,
+    Hold,
+    Hook,
+    HooksAt,
     Lag,
     Migration,
     Rollback,
@@ -116,7 +124,16 @@ def _cluster(alias: str, value: Value) -> PlanCluster:
         bootstrap=value.texts("bootstrap"),
         cluster_id=value.get("cluster_id"),
         security=Security() if security is None else _security(security),
+        registry=_registry(value.at("schema_registry")),
+        rack=value.get("rack"),
     )
+
+
+def _registry(value: Value | None) -> Registry | None:
+    if value is None or value.get("url") is None:
+        return None
+    references = ("credentials", "ca", "certificate", "key", "key_password")
+    return Registry(value.get("url").rstrip("/"), **{name: value.get(name) for name in references})
 
 
 def _security(value: Value) -> Security:
@@ -177,6 +194,8 @@ class _Shared:
 def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
     settings = draft.settings
     transactions = settings.get("delivery", "semantics") == "transactions"
+    sync, offsets = _sync(settings), settings.get("offsets", default="mapped")
+    rewritten = offsets == "aligned" and sync.schemas.translated
     return PlanFlow(
         id=draft.id,
         source=draft.source,
@@ -190,14 +209,15 @@ def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
         quota=settings.get("workers", "quota"),
         discovery_ms=settings.get("workers", "discovery", default=10_000),
         state=settings.get("state", default="running"),
-        offsets=settings.get("offsets", default="mapped"),
+        offsets="mapped" if rewritten else offsets,
+        offsets_reason="records get other schema ids on their way (sync.schemas.ids)" if rewritten else "",
         start=settings.get("delivery", "start", default="earliest"),
         replication_factor=settings.get("replication_factor"),
         sync_configs=settings.get("sync", "configs", "mode", default="once"),
         sync_configs_include=_sorted(settings.texts("sync", "configs", "include")),
         sync_configs_exclude=_sorted(settings.texts("sync", "configs", "exclude")) or CONFIGS_EXCLUDE,
         configs_set=tuple(sorted((key, value.data) for key, value in _fields(settings.at("sync", "configs", "set")))),
-        verify_every_ms=settings.get("verify", "every"),
+        verify=_proof_policy(settings),
         merge=settings.get("merge", "allowed", default=False),
         delivery="transactions" if transactions else "sequence",  # `topology.sharing` may change it
         delivery_reason="the file asks for them" if transactions else "",
@@ -206,7 +226,51 @@ def _plan_flow(draft: Draft, shared: _Shared) -> PlanFlow:
         rejected=settings.get("delivery", "rejected", default="stop"),
         weight=settings.get("workers", "weight", default=1),
         grow=settings.get("partitions", "mode", default="grow") == "grow",
+        sync=sync,
     )
+
+
+def _sync(settings: Value) -> Sync:
+    if settings.at("sync") is None:
+        return NO_SYNC
+    renames = _fields(settings.at("sync", "groups", "rename"))
+    return Sync(
+        GroupSync(
+            settings.get("sync", "groups", "mode", default="never"),
+            _names(settings, "groups"),
+            settings.get("sync", "groups", "interval", default=GROUPS_EVERY_MS),
+            tuple(sorted((name, to.data) for name, to in renames)),
+        ),
+        AclSync(
+            settings.get("sync", "acls", "mode", default="never"),
+            _names(settings, "acls"),
+            settings.get("sync", "acls", "include_write", default="never"),
+        ),
+        QuotaSync(settings.get("sync", "quotas", "mode", default="never"), _names(settings, "quotas")),
+        UserSync(settings.get("sync", "users", "mode", default="never"), _names(settings, "users")),
+        SchemaSync(
+            settings.get("sync", "schemas", "mode", default="never"),
+            _names(settings, "schemas"),
+            settings.get("sync", "schemas", "ids", default="preserve"),
+            settings.get("sync", "schemas", "subjects", default="keep"),
+        ),
+    )
+
+
+def _proof_policy(settings: Value) -> ProofPolicy:
+    return ProofPolicy(
+        every_ms=settings.get("verify", "every"),
+        level=settings.get("verify", "level", default="L1"),
+        rate=settings.get("verify", "rate"),
+        fetches=settings.get("verify", "fetches"),
+        pause_at_lag_ms=settings.get("verify", "pause_at_lag"),
+        recheck=settings.get("verify", "recheck", default=RECHECK),
+    )
+
+
+def _names(settings: Value, kind: str) -> Names:
+    at = ("sync", kind)
+    return Names(in_order(settings.texts(*at, "include")), in_order(settings.texts(*at, "exclude")))
 
 
 def _naming(draft: Draft) -> Naming:
@@ -227,23 +291,51 @@ def _migration(value: Value | None) -> Migration | None:
         return None
     strategy = value.get("strategy", default="consumers_first")
     applications = value.at("applications")
-    decommission = value.at("decommission")
+    decommission, hooks, groups = value.at("decommission"), value.at("hooks"), value.at("groups")
     return Migration(
         flow=value.get("flow"),
         strategy=strategy,
-        waves=tuple(_wave(wave, strategy) for wave in value.list("waves")),
+        waves=tuple(_wave(wave, strategy, value.at("fence")) for wave in value.list("waves")),
         applications={
-            name: Application(http=each.get("http"))
+            name: Application(each.get("http"), each.get("principal"), each.get("client_id"))
             for name, each in sorted((applications.fields if applications else {}).items())
         },
         decommission=None
         if decommission is None
         else Decommission(decommission.get("not_before", default=0), _sorted(decommission.texts("requires"))),
+        hooks={name: _hook(each) for name, each in sorted((hooks.fields if hooks else {}).items())},
+        groups={
+            name: GroupPolicy(
+                each.get("uncommitted"),
+                each.get("state", default="refuse"),
+                each.get("redelivery", default="refuse"),
+                each.get("session_timeout"),
+            )
+            for name, each in sorted((groups.fields if groups else {}).items())
+        },
     )
 
 
-def _wave(value: Value, strategy: str) -> Wave:
-    rollback, window = value.at("rollback"), value.at("window")
+def _hook(value: Value) -> Hook:
+    return Hook(
+        airflow_task=value.get("airflow_task"),
+        http=value.get("http"),
+        python=value.get("python"),
+        secret=value.get("secret"),
+        timeout_ms=value.get("timeout", default=60_000),
+        on_failure=value.get("on_failure", default="refuse"),
+    )
+
+
+def _fence(value: Value | None, migrations: Value | None) -> Fence:
+    chosen = value or migrations
+    if chosen is None:
+        return Fence()
+    return Fence(chosen.get("kind", default="stop"), chosen.get("hook"), chosen.get("rate", default=1))
+
+
+def _wave(value: Value, strategy: str, fence: Value | None) -> Wave:
+    rollback, window, hooks = value.at("rollback"), value.at("window"), value.at("hooks")
     return Wave(
         name=value.get("name", default=""),
         topics=tuple(selector.text for selector in value.texts("topics")),
@@ -257,6 +349,10 @@ def _wave(value: Value, strategy: str) -> Wave:
         if rollback is None
         else Rollback(rollback.get("until"), rollback.get("reverse"), rollback.get("none")),
         window=None if window is None else Window(window.get("opens", default=""), window.get("length", default=0)),
+        fence=_fence(value.at("fence"), fence),
+        hooks=HooksAt()
+        if hooks is None
+        else HooksAt(hooks.texts("before"), hooks.texts("fenced"), hooks.texts("switched"), hooks.texts("rolled_back")),
     )
 
 
@@ -273,6 +369,10 @@ def _gates(values: Iterable[Value]) -> Iterable[Gate]:
                 yield Stragglers(gate.get("watch", default=0))
             elif kind == "consumer_lag":
                 yield ConsumerLag(gate.get("max_records", default=0), gate.get("within", default=0))
+            elif kind == "hold":
+                yield Hold(gate.get("for", default=0))
+            elif kind == "check":
+                yield CustomCheck(gate.get("hook", default=""))
 
 
 def _sorted(texts: Iterable[str]) -> tuple[str, ...]:

@@ -10,8 +10,6 @@ from typing import Any
 
 from topology.model import Topology
 
-ASKED = ("once", "continuous")
-
 
 @dataclass(frozen=True, slots=True)
 class Undone:
@@ -37,14 +35,9 @@ class Row:
 
 ROWS = (
     Row("provenance.header", lambda value: value is not None, "no header is written"),
+    Row("delivery.isolation", lambda value: value == "read_uncommitted", "records of aborted transactions stay out"),
     Row("partitions.mapping", lambda value: value == "key", "records keep their partition"),
-    Row("sync.configs.mode", lambda value: value == "continuous", "configs are taken over once, at creation"),
-    Row("sync.acls.mode", lambda value: value in ASKED, "access rights stay with you"),
-    Row("sync.groups.mode", lambda value: value in ASKED, "positions are written by `topology migrate` only"),
-    Row("sync.quotas.mode", lambda value: value in ASKED, "client quotas stay with you"),
-    Row("sync.schemas.mode", lambda value: value in ASKED, "schemas stay with you"),
     Row("slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
-    Row("offsets", lambda value: value == "aligned", "`apply` refuses it; offsets are `mapped`"),
 )
 PATHS = frozenset(row.path for row in ROWS)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from topology.secret_ref import SecretRef
+
 Strategy = Literal["consumers_first", "producers_first", "fenced"]
+FenceKind = Literal["stop", "acl", "quota", "external"]
 Level = Literal["L0", "L1", "L2", "L3"]
 
 
@@ -49,13 +52,29 @@ class ConsumerLag:
     within_ms: int
 
 
-Gate = Lag | Verify | Approval | Stragglers | ConsumerLag
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing is done for so long."""
+
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCheck:
+    """The hook of this name says yes or no."""
+
+    hook: str
+
+
+Gate = Lag | Verify | Approval | Stragglers | ConsumerLag | Hold | CustomCheck
 GATES: dict[str, type[Any]] = {
     "lag": Lag,
     "verify": Verify,
     "approval": Approval,
     "stragglers": Stragglers,
     "consumer_lag": ConsumerLag,
+    "hold": Hold,
+    "check": CustomCheck,
 }
 _NAMES = {kind: name for name, kind in GATES.items()}
 
@@ -78,6 +97,37 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """How producers are kept from the source. hook: for `external`. rate: bytes a second and broker, for `quota`."""
+
+    kind: FenceKind = "stop"
+    hook: str | None = None
+    rate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Exactly one of airflow_task, http and python is set. secret: where the key of the signature stands."""
+
+    airflow_task: str | None = None
+    http: str | None = None
+    python: str | None = None
+    secret: SecretRef | None = None
+    timeout_ms: int = 60_000
+    on_failure: Literal["refuse", "continue"] = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class HooksAt:
+    """Names of hooks by the point of a wave at which they are called."""
+
+    before: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+    switched: tuple[str, ...] = ()
+    rolled_back: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Wave:
     """topics are source names; consumers are group ids; producers are application names."""
 
@@ -91,13 +141,28 @@ class Wave:
     gates_after: tuple[Gate, ...] = ()
     rollback: Rollback | None = None
     window: Window | None = None
+    fence: Fence = field(default_factory=Fence)
+    hooks: HooksAt = field(default_factory=HooksAt)
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`http`: control address of the application's own switch; None: a person confirms."""
+    """`http`: control address of the application's own switch; None: a person confirms. principal (`User:name`) and
+    client_id: who it is for brokers."""
 
     http: str | None = None
+    principal: str | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """What moving a group needs to know. uncommitted None: partitions without a commit are refused."""
+
+    uncommitted: Literal["earliest", "latest"] | None = None
+    state: Literal["refuse", "rebuild"] = "refuse"
+    redelivery: Literal["refuse", "accept"] = "refuse"
+    session_timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +182,8 @@ class Migration:
     waves: tuple[Wave, ...]
     applications: dict[str, Application]
     decommission: Decommission | None = None
+    hooks: dict[str, Hook] = field(default_factory=dict)
+    groups: dict[str, GroupPolicy] = field(default_factory=dict)
 
     def wave(self, name: str) -> Wave:
         """Raises KeyError with the names that there are."""
@@ -140,6 +207,11 @@ class Migration:
             waves=tuple(map(_wave, value["waves"])),
             applications={name: Application(**each) for name, each in value["applications"].items()},
             decommission=_maybe(Decommission, value["decommission"]),
+            hooks={
+                name: Hook(**(each | {"secret": SecretRef.from_json(each["secret"])}))
+                for name, each in value["hooks"].items()
+            },
+            groups={name: GroupPolicy(**each) for name, each in value["groups"].items()},
         )
 
 
@@ -173,6 +245,8 @@ def _wave(value: dict[str, Any]) -> Wave:
     fields["gates_after"] = tuple(map(gate_from_json, value["gates_after"]))
     fields["rollback"] = _maybe(Rollback, value["rollback"])
     fields["window"] = _maybe(Window, value["window"])
+    fields["fence"] = _maybe(Fence, value["fence"])
+    fields["hooks"] = _maybe(HooksAt, value["hooks"])
     return Wave(**fields)
 
 

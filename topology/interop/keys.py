@@ -43,7 +43,7 @@ LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"offset-syncs\.topic\..*|emit\.offset-syncs\.enabled|offset\.lag\.max", _LEDGER),
         (r"(?:emit\.)?checkpoints\.(?:topic\.)?.*", _LEDGER),
         (r"(?:emit\.)?heartbeats\..*", "`topology status` shows lag and progress itself; there are no heartbeats"),
-        (r"sync\.topic\.(?:configs|acls)\.interval\.seconds", "Watershed compares at every discovery"),
+        (r"sync\.topic\.(?:configs|acls)\.interval\.seconds", "Watershed compares every 30 seconds"),
         (r"refresh\.(?:topics|groups)\.(?:enabled|interval\.seconds)", _FOLLOWED),
         (r"topic\.filter\.class", "a class that selects topics cannot be read; say its choice in `topics`"),
         (r"group\.filter\.class", "a class that selects groups cannot be read; say its choice in `sync.groups`"),

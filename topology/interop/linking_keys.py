@@ -29,7 +29,7 @@ LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"consumer\.group\.prefix\.enable", "groups keep their names"),
-        (r"acl\.sync\.ms|topic\.config\.sync\.ms", "Watershed compares at every discovery (`workers.discovery`)"),
+        (r"acl\.sync\.ms|topic\.config\.sync\.ms", "Watershed compares every 30 seconds"),
         (r"metadata\.max\.age\.ms", "`workers.discovery` says how often new topics are looked for"),
         (
             r"num\.cluster\.link\.fetchers|cluster\.link\.fetch.*|replica\..*",

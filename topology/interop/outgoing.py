@@ -42,6 +42,7 @@ WHY = {
     "workers.quota": "set quotas for MirrorMaker's clients at the brokers",
     "slo": "MirrorMaker promises nothing; put it into your alerts",
     "sync.quotas": "MirrorMaker copies no quotas",
+    "sync.users": "MirrorMaker says nothing of users",
     "sync.schemas": "MirrorMaker copies no schemas",
     "sync.configs.include": "MirrorMaker has a list of excludes only",
     "sync.configs.set": "MirrorMaker sets no configuration of its own",

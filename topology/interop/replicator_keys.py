@@ -29,7 +29,7 @@ LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"provenance\.header\.filter\.overrides", "the guard knows no exceptions; `forward` says what travels on"),
         (r"offset\.(?:start|topic\.commit|timestamps\.commit)|src\.consumer\.group\.id", _OFFSETS),
         (r"offset\.translator\..+|timestamps\..+|(?:src|dest)\.kafka\.timestamps\..+", _OFFSETS),
-        (r"topic\.config\.sync\.interval\.ms", "Watershed compares at every discovery"),
+        (r"topic\.config\.sync\.interval\.ms", "Watershed compares every 30 seconds"),
         (r"topic\.create\.backoff\.ms", "a flow tries again until it is stopped"),
         (r"schema\.(?:registry|subject)\..+", "declare `schema_registry` of both clusters and use `sync.schemas`"),
         (r"confluent\.(?:topic|license|metadata|monitoring).*", "Confluent's licence and its topics are not needed"),

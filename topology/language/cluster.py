@@ -9,6 +9,7 @@ from topology.language.scalars import (
     DURATION,
     HTTP,
     RATE,
+    REGISTRY,
     REPLICAS,
     RETENTION,
     SECRET,
@@ -117,6 +118,11 @@ CLUSTER = Named(
                 "Addresses `host:port` to begin with; two or more survive a broker that is down.",
             ),
             "cluster_id": Key(TEXT, "The id that the brokers must answer with; anything else is refused."),
+            "rack": Key(
+                TEXT,
+                "The rack (or zone) in which our readers stand, as the brokers call theirs (`broker.rack`): proofs "
+                "then read from a replica there, where the brokers have a rack-aware `replica.selector.class`.",
+            ),
             "region": Key(TEXT, "Where the cluster stands."),
             "regions": Key(TEXTS, "More than one makes it a stretch cluster: one cluster, no flow inside it."),
             "residency": Key(TEXT, "Where data in this cluster legally is."),
@@ -136,8 +142,18 @@ CLUSTER = Named(
             "schema_registry": Key(
                 Record(
                     {
-                        "url": Key(TEXT, "Its address."),
+                        "url": Key(
+                            REGISTRY,
+                            "The root of its Confluent-compatible API, with a path if there is one "
+                            "(`…/apis/ccompat/v7`; `…/contexts/.name` for one context).",
+                        ),
                         "credentials": Key(SECRET, "Where its user and password are."),
+                        "ca": Key(
+                            SECRET, "The certificate authority of its certificate (PEM).", "the system's authorities"
+                        ),
+                        "certificate": Key(SECRET, "The client's certificate, for mutual TLS (PEM)."),
+                        "key": Key(SECRET, "The client's private key, for mutual TLS (PEM)."),
+                        "key_password": Key(SECRET, "The passphrase of the private key, where it has one."),
                     },
                     required=("url",),
                 ),

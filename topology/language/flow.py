@@ -16,6 +16,8 @@ from topology.language.scalars import (
     REPLICAS,
     SELECTORS,
     SEPARATOR,
+    SHARE,
+    SOME_RATE,
     TEXT,
     TEXTS,
     TOPIC_NAME,
@@ -50,12 +52,21 @@ def _naming(value: Value) -> None:
             raise ValueError(f"two topics are mapped to `{twice[0]}`; a rename must be one-to-one")
 
 
-def _sync(what: str, **more: Key) -> Record:
+def _groups_apart(value: Value) -> None:
+    targets = Counter(each.data for each in value.fields.values())
+    twice = sorted(name for name, count in targets.items() if count > 1)
+    if twice:
+        raise ValueError(f"two groups are renamed to `{twice[0]}`; the one that is further would make the other skip")
+
+
+def _sync(what: str, named: str = "", told: str = "", **more: Key) -> Record:
+    """named: what the names in include and exclude are of. told: what `mode` means where nothing is carried over."""
+    about = told or f"Whether {what} are carried over, and whether they are kept equal."
     return Record(
         {
-            "mode": Key(MODE, f"Whether {what} are carried over, and whether they are kept equal.", "`never`"),
-            "include": Key(EXCLUDED, f"Only these {what}.", "all"),
-            "exclude": Key(EXCLUDED, f"Not these {what}; wins over include."),
+            "mode": Key(MODE, about, "`never`"),
+            "include": Key(EXCLUDED, f"Only {named or f'these {what}'}.", "all"),
+            "exclude": Key(EXCLUDED, f"Not {named or f'these {what}'}; wins over include."),
             **more,
         }
     )
@@ -164,7 +175,11 @@ SYNC = Record(
         "configs": Key(
             Record(
                 {
-                    "mode": Key(MODE, "When topic configs of the source are taken over.", "`once`"),
+                    "mode": Key(
+                        MODE,
+                        "`once`: when a topic is created; `continuous`: also kept equal, where that is safe.",
+                        "`once`",
+                    ),
                     "include": Key(TEXTS, "Only these config keys."),
                     "exclude": Key(TEXTS, "Never these keys.", "throttles, min.insync.replicas and the like"),
                     "set": Key(MapOf(TEXT), "Config key → value that target topics get, whatever the source says."),
@@ -175,8 +190,12 @@ SYNC = Record(
         "acls": Key(
             _sync(
                 "ACLs",
+                "those of these topics and groups, by their names at the source",
                 include_write=Key(
-                    word("never", "on_failover", "always"), "When rights to write are given at the target.", "`never`"
+                    word("never", "on_failover", "always"),
+                    "When rights to write are given at the target; `on_failover` shows them, and holds them back until "
+                    "`topology migrate` or `topology failover` gives them, or the file says `always`.",
+                    "`never`",
                 ),
             ),
             "Access rights to topics and groups.",
@@ -186,17 +205,36 @@ SYNC = Record(
                 "consumer groups",
                 interval=Key(DURATION, "How often positions are translated and written.", "`10s`"),
                 when_target=Key(word("empty"), "Only into groups without members.", "`empty`"),
+                rename=Key(
+                    Converted(MapOf(TEXT), _groups_apart),
+                    "Group id at the source → id at the target; the others keep theirs.",
+                ),
             ),
-            "Positions of consumer groups, translated exactly.",
+            "Positions of groups, translated exactly; those of tools (`connect-*`, …) only where `include` names them.",
         ),
-        "quotas": Key(_sync("client quotas"), "Client quotas."),
+        "quotas": Key(
+            _sync("client quotas", "those of these users and client ids (`default` for the defaults)"), "Client quotas."
+        ),
+        "users": Key(
+            _sync(
+                "SCRAM users",
+                told="Whether `topology plan` (`once`), and the status as well (`continuous`), tell them.",
+            ),
+            "SCRAM users: those that lack are told, since brokers never hand out credentials.",
+        ),
         "schemas": Key(
             _sync(
                 "schema subjects",
-                ids=Key(word("preserve", "translate"), "Whether schema ids stay or are rewritten in records."),
+                ids=Key(
+                    word("preserve", "translate"),
+                    "Whether schemas keep their ids at the target, or get others there, which are then written into "
+                    "the records on their way.",
+                    "`preserve`",
+                ),
                 subjects=Key(word("keep", "follow_topic"), "Whether subjects are renamed with their topics.", "`keep`"),
             ),
-            "Schemas between two registries.",
+            "Schemas between the two clusters' registries: the subjects called after topics of the flow, or those that "
+            "`include` names, and what they refer to.",
         ),
     }
 )
@@ -239,10 +277,30 @@ SETTINGS: dict[str, Key] = {
         Record(
             {
                 "every": Key(DURATION, "How often Airflow proves the flow anew.", "only on demand"),
-                "level": Key(LEVEL, "How deep it looks.", "`L1`"),
+                "level": Key(LEVEL, "How deep it looks on that schedule.", "`L1`"),
+                "rate": Key(
+                    SOME_RATE,
+                    "The most that a proof reads of each of the two clusters, all its tasks together; the smallest of "
+                    "the flows that are proven together counts.",
+                    "no bound",
+                ),
+                "fetches": Key(
+                    integer(1, 1000),
+                    "How many tasks of a proof may read from one broker at the same time.",
+                    "as many as Spark runs",
+                ),
+                "pause_at_lag": Key(
+                    DURATION,
+                    "A proof stops reading while records of the flow wait longer than this; it goes on when they do "
+                    "not, and after ten minutes in any case.",
+                    "never",
+                ),
+                "recheck": Key(
+                    SHARE, "The share of what earlier proofs have shown that an incremental one reads again.", "`1%`"
+                ),
             }
         ),
-        "The proof on a schedule.",
+        "The proof: on a schedule, and what it may take.",
     ),
     "expected": Key(
         Record({"peak_ingress": Key(RATE, "The most that producers write at the source into these topics.")}),
@@ -266,7 +324,8 @@ def unit_of(path: str) -> str:
         if key is None:
             return ""
         shape = key.shape
-    return shape.name if isinstance(shape, Named) and shape.name in ("duration", "rate", "size") else ""
+    name = shape.name.removesuffix("_above_zero") if isinstance(shape, Named) else ""
+    return name if name in ("duration", "rate", "size") else ""
 
 
 FLOW = settings(

@@ -9,7 +9,9 @@ from topology.language.scalars import (
     LEVEL,
     NAME,
     NAMES,
+    RATE,
     RECORDS,
+    SECRET,
     SHARE,
     TEXT,
     TEXTS,
@@ -35,7 +37,9 @@ GATE = Named(
             "verify": Key(
                 Record(
                     {
-                        "level": Key(LEVEL, "How deep the proof looks: L0 metadata, L1 the content of every record."),
+                        "level": Key(
+                            LEVEL, "How deep the proof looks: L1 every record, L2 names differences, L3 groups, too."
+                        ),
                         "sample": Key(SHARE, "The share of records looked at.", "`100%`"),
                     },
                     required=("level",),
@@ -45,7 +49,13 @@ GATE = Named(
             "approval": Key(TEXT, "This person or team says yes."),
             "stragglers": Key(
                 Record(
-                    {"watch": Key(DURATION, "So long the source's log ends must stand still after the fence.")},
+                    {
+                        "watch": Key(
+                            DURATION,
+                            "So long the source's log ends must stand still: `before`, while nobody writes; `after`, "
+                            "once producers are at the target. A single one counts as the first.",
+                        )
+                    },
                     required=("watch",),
                 ),
                 "No producer was forgotten.",
@@ -60,11 +70,60 @@ GATE = Named(
                 ),
                 "The moved consumers keep up at the target.",
             ),
+            "hold": Key(
+                Record({"for": Key(DURATION, "So long everything stays as it is.")}, required=("for",)),
+                "Nothing is done for a while: time for people to look.",
+            ),
+            "check": Key(
+                Record({"hook": Key(NAME, "The hook that is called; it says yes or no.")}, required=("hook",)),
+                "A check of your own, one of `migration.hooks`.",
+            ),
         },
         one_of=True,
     ),
 )
 STRATEGY = word("consumers_first", "producers_first", "fenced")
+FENCE = Named(
+    "fence",
+    Record(
+        {
+            "kind": Key(
+                word("stop", "acl", "quota", "external"),
+                "How producers are kept from the source besides being told to stop: `stop` is only that; `acl` denies "
+                "WRITE on the topics to the applications' principals; `quota` lowers their producer byte rate; "
+                "`external` calls a hook. Whatever it is, it is observed: log ends must stand still.",
+                "`stop`",
+            ),
+            "hook": Key(NAME, "For `external`: the hook that raises and lowers the fence."),
+            "rate": Key(RATE, "For `quota`: what is left to the producers; brokers know no rate of 0.", "`1B/s`"),
+        },
+        required=("kind",),
+    ),
+)
+HOOK = Named(
+    "hook",
+    Record(
+        {
+            "airflow_task": Key(TEXT, "`dag_id` or `dag_id/task_id` of the same Airflow: a run of that DAG."),
+            "http": Key(HTTP, "An address that gets a POST; its host must be one of WATERSHED_HOOK_HOSTS."),
+            "python": Key(TEXT, "The name of a registered entry point (group `watershed.hooks`)."),
+            "secret": Key(SECRET, "For `http`: the key of the HMAC-SHA256 signature."),
+            "timeout": Key(DURATION, "How long its answer may take.", "`1m`"),
+            "on_failure": Key(
+                word("refuse", "continue"), "What a no, an error or silence means for the step.", "`refuse`"
+            ),
+        },
+    ),
+)
+HOOK_NAMES = ListOf(NAME)
+HOOKS_AT = Record(
+    {
+        "before": Key(HOOK_NAMES, "Called when everything is proven, before anything is moved."),
+        "fenced": Key(HOOK_NAMES, "Called when the fence is up and the source stands still."),
+        "switched": Key(HOOK_NAMES, "Called when producers write to the target."),
+        "rolled_back": Key(HOOK_NAMES, "Called when everything was taken back."),
+    }
+)
 WAVE = Named(
     "wave",
     Record(
@@ -85,6 +144,8 @@ WAVE = Named(
                 ),
                 "When the wave may run.",
             ),
+            "fence": Key(FENCE, "This wave's fence.", "the migration's"),
+            "hooks": Key(HOOKS_AT, "Hooks that are called at points of this wave."),
             "gates": Key(
                 Record(
                     {
@@ -114,9 +175,51 @@ MIGRATION = Named(
         {
             "flow": Key(NAME, "The id of the flow whose applications move."),
             "strategy": Key(STRATEGY, "Who moves first.", "`consumers_first`"),
+            "fence": Key(FENCE, "How producers are kept from the source.", "`{kind: stop}`"),
+            "hooks": Key(MapOf(HOOK), "Name → something of yours that is called: a DAG, an address, a function."),
             "applications": Key(
-                MapOf(Record({"http": Key(HTTP, "Where the application's own start and stop switch listens.")})),
-                "Application → how it is stopped and started; without an entry a person confirms.",
+                MapOf(
+                    Record(
+                        {
+                            "http": Key(HTTP, "Where the application's own start and stop switch listens."),
+                            "principal": Key(TEXT, "Who it is for brokers (`User:checkout`): for fences and messages."),
+                            "client_id": Key(TEXT, "The client id of its producers: for quotas and messages."),
+                        }
+                    )
+                ),
+                "Application → how it is stopped and started; without `http` a person confirms.",
+            ),
+            "groups": Key(
+                MapOf(
+                    Record(
+                        {
+                            "uncommitted": Key(
+                                word("earliest", "latest"),
+                                "Where the group begins in partitions that it never committed.",
+                                "such a group is refused",
+                            ),
+                            "state": Key(
+                                word("refuse", "rebuild"),
+                                "For Kafka Streams: whether it may begin with empty state stores at the target and "
+                                "build them anew, from its exact positions on.",
+                                "`refuse`",
+                            ),
+                            "redelivery": Key(
+                                word("refuse", "accept"),
+                                "For share groups: whether records may come again that were acknowledged before others "
+                                "in front of them.",
+                                "`refuse`",
+                            ),
+                            "session_timeout": Key(
+                                DURATION,
+                                "For static members: their `session.timeout.ms`, for which they keep their place in "
+                                "the group after they have stopped.",
+                                "`45s`",
+                            ),
+                        }
+                    )
+                ),
+                "Group id → what a move of the group needs to know.",
             ),
             "waves": Key(ListOf(WAVE, empty="a migration has at least one wave"), "What moves together."),
             "decommission": Key(

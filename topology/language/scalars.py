@@ -165,6 +165,15 @@ RATE = Named(
         "a rate such as `60MiB/s`", quantities.rate_bytes, pattern=_amount(quantities.SIZES, "/s"), examples=["60MiB/s"]
     ),
 )
+SOME_RATE = Named(
+    "rate_above_zero",
+    scalar(
+        "a rate above zero such as `60MiB/s`",
+        quantities.some_rate_bytes,
+        pattern=r"^(?![0.]* ?[A-Za-z])" + _amount(quantities.SIZES, "/s"),
+        examples=["60MiB/s"],
+    ),
+)
 SHARE = Named("share", scalar("a share such as `5%`", quantities.fraction, pattern=_amount({"%": 1}), examples=["5%"]))
 COUNT = integer(1, 1_000_000)
 RECORDS = integer(0, 10**15)
@@ -178,6 +187,10 @@ INSTANT = Scalar(
 )
 ADDRESS = scalar("`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"])
 HTTP = scalar("an address such as `http://127.0.0.1:8080`", matching(_HTTP, "an http address"))
+REGISTRY = scalar(  # a user in it is SEC601's to find, with a better answer
+    "an address such as `https://registry.example.internal`",
+    matching(re.compile(r"https?://\S+"), "an address that begins with `http://` or `https://`", 2000),
+)
 MODE = word("never", "once", "continuous")
 LEVEL = word("L0", "L1", "L2", "L3", old={"counts": "L0", "checksums": "L1"})
 SEPARATOR = scalar("`.`, `-` or `_`", matching(re.compile(r"[._-]{1,3}"), "`.`, `-` or `_`"))

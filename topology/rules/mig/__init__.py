@@ -25,6 +25,12 @@ from topology.rules.mig import (
     mig819_offset_commit_to_live_group,
     mig820_alive_flow_edit,
     mig821_undefined_flow,
+    mig822_unidentified_fence,
+    mig823_undefined_hook,
+    mig824_policy_for_no_group,
+    mig825_reads_and_writes,
+    mig826_unheeded_fence,
+    mig827_unheeded_check,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -49,4 +55,10 @@ RULES: tuple[Rule, ...] = (
     mig819_offset_commit_to_live_group.RULE,
     mig820_alive_flow_edit.RULE,
     mig821_undefined_flow.RULE,
+    mig822_unidentified_fence.RULE,
+    mig823_undefined_hook.RULE,
+    mig824_policy_for_no_group.RULE,
+    mig825_reads_and_writes.RULE,
+    mig826_unheeded_fence.RULE,
+    mig827_unheeded_check.RULE,
 )

@@ -69,8 +69,8 @@ from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 from topology.rules.mig.moves import SHOWN, Move, moved, moves, twice
-from topology.rules.syc.groups import TOOLS
 from topology.selectors import Selector
+from topology.sync import TOOL_GROUPS
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -98,7 +98,7 @@ def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: C
     if cluster is None:
         return
     by_topic = {topic: move for move in waves for topic in move.wave.topics}
-    tools = tuple(Selector("glob", text) for text in TOOLS)
+    tools = tuple(Selector("glob", text) for text in TOOL_GROUPS)
     for name, group in sorted(cluster.groups.items()):
         parts: dict[int, str] = {}
         for topic in sorted(group.offsets.keys() & by_topic.keys()):

@@ -1,7 +1,7 @@
 """MIG809 producers-first-without-reverse: producers move first, and no flow leads back.
 
-Why: consumers that are still at the source read what is left there and then wait for records that never come; nothing
-fails, so nobody notices. A declared flow back lets them read on until they move.
+Why: consumers that are still at the source read what is left there and then wait for records that never come, and the
+point of no return lies behind them. When they cannot be moved then, only a flow back brings the new records to them.
 
 Bad:
 

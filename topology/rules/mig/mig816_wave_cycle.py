@@ -61,6 +61,7 @@ Source: rhysd/actionlint rule_job_needs.go
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
@@ -113,22 +114,31 @@ def check(context: Context) -> Iterator[Problem]:
 def _circles(by_name: dict[str, Move]) -> Iterator[list[Move]]:
     """One circle after the other, each begun at its smallest name; what only waits for a circle is not part of it."""
     waiting = {name: {each for each in move.wave.after if each in by_name} for name, move in by_name.items()}
-    while True:
-        free = [name for name, needs in waiting.items() if not needs & waiting.keys()]
-        for name in free:
-            del waiting[name]
-        if free:
-            continue
-        if not waiting:
-            return
+    behind: dict[str, list[str]] = defaultdict(list)
+    for name, needs in waiting.items():
+        for each in needs:
+            behind[each].append(name)
+
+    def take(names: list[str]) -> None:
+        """Out of `waiting`, and after them whoever waited for nobody else."""
+        while names:
+            gone = names.pop()
+            del waiting[gone]
+            for name in behind[gone]:
+                if name in waiting:
+                    waiting[name].discard(gone)
+                    if not waiting[name] and name not in names:
+                        names.append(name)
+
+    take([name for name, needs in waiting.items() if not needs])
+    while waiting:
         way = [min(waiting)]
-        while (following := min(waiting[way[-1]] & waiting.keys())) not in way:
+        while (following := min(waiting[way[-1]])) not in way:
             way.append(following)
         circle = way[way.index(following) :]
         start = circle.index(min(circle))
         yield [by_name[name] for name in (*circle[start:], *circle[:start])]
-        for name in circle:
-            del waiting[name]
+        take(circle)
 
 
 RULE = Rule("MIG816", "wave-cycle", "error", __doc__, check)

@@ -53,6 +53,22 @@ def moves(topology: Topology | None) -> tuple[Move, ...]:
     return tuple(Move(index, wave, value) for index, (wave, value) in enumerate(pairs))
 
 
+def fences(topology: Topology | None) -> Iterator[tuple[str, Value]]:
+    """Every fence that the file declares, with its path: the migration's, and those of waves."""
+    root = topology.root.at("migration") if topology is not None else None
+    places = [("migration", root), *((move.path, move.value) for move in moves(topology))] if root is not None else []
+    for path, value in places:
+        fence = value.at("fence")
+        if fence is not None:
+            yield f"{path}.fence", fence
+
+
+def goes_on(topology: Topology, hook: str) -> Value | None:
+    """Where the file says that whatever this hook answers is a yes (`on_failure: continue`); None where it does not."""
+    declared = topology.root.at("migration", "hooks", hook, "on_failure")
+    return declared if declared is not None and declared.data == "continue" else None
+
+
 def twice(waves: tuple[Move, ...], section: str) -> dict[str, list[tuple[Move, Span]]]:
     """What several waves list in a section, sorted: with the waves, by name, and where each first says it."""
     found: dict[str, dict[int, Span]] = {}

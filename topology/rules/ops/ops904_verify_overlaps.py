@@ -38,11 +38,11 @@ RATE = Option("verify_rate", "rate", 100 * 2**20, "How fast a proof reads, both 
 
 
 def check(context: Context) -> Iterator[Problem]:
-    flows = [flow for flow in (context.topology.flows if context.topology else ()) if flow.plan.verify_every_ms]
+    flows = [flow for flow in (context.topology.flows if context.topology else ()) if flow.plan.verify.every_ms]
     if context.topology is None or not flows:
         return
-    shortest = min(flows, key=lambda flow: (flow.plan.verify_every_ms or 0, flow.id))
-    every = shortest.plan.verify_every_ms or 0
+    shortest = min(flows, key=lambda flow: (flow.plan.verify.every_ms or 0, flow.id))
+    every = shortest.plan.verify.every_ms or 0
     start, rate = context.option(START), max(1, context.option(RATE))
     stored = _stored(context) if _reads(context) else 0
     needed = start + 2 * stored * DURATIONS["s"] // rate
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Problem]:
 def _problem(shortest: Flow, flows: list[Flow], every: int, needed: int, derived: str) -> Problem:
     """needed and every are ms; the message has them in whole units, rounded up."""
     takes = _rounded(needed)
-    same = unique(flow.id for flow in flows if flow.plan.verify_every_ms == every)
+    same = unique(flow.id for flow in flows if flow.plan.verify.every_ms == every)
     return Problem(
         "OPS904",
         f"{plural(len(same), 'flow')} shall be proven every {duration_text(every)}, and a proof takes {takes} or more",

@@ -2,8 +2,8 @@
 
 Why: with PLAIN or OAUTHBEARER whoever listens has the password or token; with SCRAM a proof that can be tried against
 a dictionary. All of Kafka's data is readable, too. SCRAM is an error where a flow of the cluster crosses regions, a
-warning inside one. A token endpoint without https gets the client's secret in the open. Addresses on this machine
-(127.0.0.1, localhost, ::1) are not looked at.
+warning inside one. A token endpoint without https gets the client's secret in the open, a schema registry without it
+the password of its `credentials`. Addresses on this machine (127.0.0.1, localhost, ::1) are not looked at.
 
 Bad:
 
@@ -77,6 +77,20 @@ def check(context: Context) -> Iterator[Problem]:
                 path=f"clusters.{alias}.security.oauth.token_endpoint",
                 ids=(alias,),
                 help="use an https address, with `oauth.ca` where the endpoint's certificate is your own",
+            )
+    for alias, cluster in clusters:
+        registry = cluster.registry
+        if topology is None or registry is None or registry.credentials is None:
+            continue
+        if not registry.url.startswith("https:") and not on_this_machine(url_host(registry.url)):
+            declared = topology.root.at("clusters", alias, "schema_registry")
+            yield Problem(
+                "SEC602",
+                f"{alias} sends the password of its schema registry without TLS: it is readable on the wire",
+                labels((declared.where("url") if declared else None, "no https")),
+                path=f"clusters.{alias}.schema_registry.url",
+                ids=(alias,),
+                help="use an https address, with `schema_registry.ca` where its certificate is your own",
             )
 
 

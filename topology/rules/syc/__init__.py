@@ -20,6 +20,8 @@ from topology.rules.syc import (
     syc514_subject_does_not_follow_rename,
     syc515_read_uncommitted,
     syc516_discovery_slower_than_lag,
+    syc517_metadata_both_ways,
+    syc518_schemas_without_registry,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -39,4 +41,6 @@ RULES: tuple[Rule, ...] = (
     syc514_subject_does_not_follow_rename.RULE,
     syc515_read_uncommitted.RULE,
     syc516_discovery_slower_than_lag.RULE,
+    syc517_metadata_both_ways.RULE,
+    syc518_schemas_without_registry.RULE,
 )

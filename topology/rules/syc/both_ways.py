@@ -31,12 +31,12 @@ def both_ways(topology: Topology) -> Iterator[Pair]:
         for one in there:
             for two in continuous.get((target, source), ()):
                 if one.flow.id < two.flow.id:
-                    group, topic = one.share(two), _round(one.flow, two.flow)
+                    group, topic = one.share(two), comes_back(one.flow, two.flow)
                     if group is not None and topic is not None:
                         yield Pair(one, two, group, topic)
 
 
-def _round(there: Flow, back: Flow) -> str | None:
+def comes_back(there: Flow, back: Flow) -> str | None:
     """A topic that comes back under its own name, as only its positions are written by both."""
     for birth in births(there.plan):
         for arrived in carried(there.plan, birth):

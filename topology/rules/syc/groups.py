@@ -8,13 +8,11 @@ from topology.finding import Span
 from topology.inventory import InventoryGroup
 from topology.model import Flow
 from topology.overlap import common
-from topology.plan import Mode
 from topology.rule import Context
 from topology.selectors import Selector, TopicSelection
+from topology.sync import Mode
 
 EVERYTHING = Selector("glob", "*")
-# apache/kafka DefaultGroupFilter.java excludes the first three
-TOOLS = ("console-consumer-*", "connect-*", "__*", "_confluent*")
 
 
 @dataclass(frozen=True, slots=True)

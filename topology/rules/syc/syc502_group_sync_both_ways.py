@@ -1,7 +1,10 @@
 """SYC502 group-sync-both-ways: two running flows keep the positions of one group equal in both directions.
 
-Why: each direction writes what the other one just read. A position that moves on one side is set back from the other,
-again and again. Topics must come back under their own name for it; a paused way back does no harm.
+Why: a position follows the application from the side where it was last, and goes home with it. An application that
+runs on both sides at once under one group id has two positions, and then neither is followed. Where records of both
+sides lie in one log, a group that moves reads some of them again. Topics must come back under their own name for it; a
+paused way back does no harm. A group that one flow renames has to get its name back by the other, paused or not: else
+its application comes home to a group that stands where it left.
 
 Bad:
 
@@ -27,12 +30,14 @@ Source: own; Amazon MSK Replicator, active-active: different group ids
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 from topology.finding import Problem
+from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
-from topology.rules.syc.both_ways import both_ways
+from topology.rules.syc.both_ways import both_ways, comes_back
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -47,6 +52,26 @@ def check(context: Context) -> Iterator[Problem]:
             ids=(one.id, two.id),
             help="keep one direction, or pause one of the flows; groups that run on both sides need ids of their own",
         )
+    for one, two, name, to in _not_back(context.topology.flows) if context.topology is not None else ():
+        yield Problem(
+            "SYC502",
+            f"{one.id} renames group `{name}` to `{to}`, and {two.id} does not rename it back",
+            labels((one.settings.where("sync", "groups", "rename"), one.id), (two.declared, two.id)),
+            path=f"{one.path}.sync.groups.rename",
+            ids=(one.id, two.id),
+            help=f"write `rename: {{{to}: {name}}}` in {two.id}, so that the position comes home with the application",
+        )
 
 
-RULE = Rule("SYC502", "group-sync-both-ways", "error", __doc__, check)
+def _not_back(flows: Iterable[Flow]) -> Iterator[tuple[Flow, Flow, str, str]]:
+    """There, back, and the first group that would come home under another id; paused flows, too."""
+    syncing = [flow for flow in flows if flow.plan.sync.groups.mode != "never"]
+    for one, two in product(syncing, syncing):
+        if (one.source, one.target) == (two.target, two.source) and one.plan.sync.groups.rename:
+            there, back = one.plan.sync.groups, two.plan.sync.groups
+            wrong = [(name, to) for name, to in there.rename if name != to and back.target_group(to) != name]
+            if wrong and comes_back(one, two) is not None:
+                yield one, two, *wrong[0]
+
+
+RULE = Rule("SYC502", "group-sync-both-ways", "warning", __doc__, check)

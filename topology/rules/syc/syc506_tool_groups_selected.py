@@ -25,12 +25,12 @@ Source: apache/kafka DefaultGroupFilter.java
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some, unique
-from topology.rules.syc.groups import TOOLS, groups_of, scanned
+from topology.rules.syc.groups import groups_of, scanned
+from topology.sync import TOOL_GROUPS, is_tool_group
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -41,8 +41,8 @@ def check(context: Context) -> Iterator[Problem]:
         # a glob that begins like a tool's groups selects nothing else, so one example speaks for all
         named = [each for each in flow.settings.list("sync", "groups", "include") if each.data.kind != "regex"]
         examples = [(each, each.data.text.replace("*", "x").replace("?", "x")) for each in named]
-        said = [each for each, example in examples if _of_tool(example) and groups.selects(example)]
-        seen = [group.id for group in scanned(context, groups) if _of_tool(group.id)]
+        said = [each for each, example in examples if is_tool_group(example) and groups.selects(example)]
+        seen = [group.id for group in scanned(context, groups) if is_tool_group(group.id)]
         names = unique([*(str(each.data) for each in said), *seen])
         if names:
             yield Problem(
@@ -51,12 +51,8 @@ def check(context: Context) -> Iterator[Problem]:
                 labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *names[:3]),
-                help="exclude them: `exclude: [" + ", ".join(f'{{glob: "{each}"}}' for each in TOOLS[:3]) + "]`",
+                help="exclude them: `exclude: [" + ", ".join(f'{{glob: "{each}"}}' for each in TOOL_GROUPS[:3]) + "]`",
             )
-
-
-def _of_tool(group: str) -> bool:
-    return any(fnmatchcase(group, tool) for tool in TOOLS)
 
 
 RULE = Rule("SYC506", "tool-groups-selected", "warning", __doc__, check)

@@ -1,7 +1,9 @@
-"""SYC512 acl-widening: a rename turns an ACL into one that grants more than it did at the source.
+"""SYC512 acl-widening: an ACL has no exact equal behind the flow, so it is not carried over.
 
-Why: `*`, or a prefix where the flow puts text behind the name, has no equal under the new names. What can be written
-instead covers topics of the target, or of other sources, that the principal never had a right to.
+Why: an ACL names one thing, or a beginning of names. Where the selection or the new names cut through it, the nearest
+ACL would grant topics of the target, or of other sources, that the principal never had a right to (or, for a denial,
+leave some out). Watershed then carries nothing, and also nothing that such a denial takes away from: applications are
+refused at the target until somebody says there what is meant.
 
 Bad:
 
@@ -9,13 +11,13 @@ Bad:
       - source: a
         target: b
         topics: {include: [{glob: "orders.*"}]}
-        naming: {policy: prefix}
+        naming: {policy: template, template: "{topic}.from.{source}"}
         sync: {acls: {mode: once}}
     --- # topology scan
     a:
       topics: {orders.paid: {}}
       acls:
-        - {principal: "User:app", operation: READ, permission: ALLOW, resource: TOPIC, name: "*", pattern: LITERAL}
+        - {principal: "User:app", operation: READ, permission: ALLOW, resource: TOPIC, name: orders., pattern: PREFIXED}
 
 Good:
 
@@ -38,13 +40,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.bindings import READING, carried, shown
 from topology.finding import Problem
-from topology.inventory import InventoryAcl
-from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
-
-ANY = "*"
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -53,36 +52,22 @@ def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows:
         cluster = context.inventory.cluster(flow.source)
         acls = flow.settings.at("sync", "acls")
-        renames = flow.plan.naming.policy != "identity"
-        if acls is None or acls.get("mode", default="never") == "never" or not renames or cluster is None:
+        if acls is None or flow.plan.sync.acls.mode == "never" or cluster is None:
             continue
-        wider = [acl for acl in cluster.acls or () if _wider(flow, acl)]
-        if wider:
-            first = min(wider, key=lambda acl: (acl.name, acl.principal, acl.operation))
+        left = [each for each in carried(flow.plan, cluster.acls or ()).left if each.acl.resource in READING]
+        if left:
+            first = left[0]
             yield Problem(
                 "SYC512",
-                f"flow {flow.id} renames topics, and {plural(len(wider), 'ACL')} of {flow.source} would grant more at "
-                f"{flow.target}: {_shown(first)}",
+                f"{plural(len(left), 'ACL')} of {flow.source} cannot be said exactly at {flow.target}, and flow "
+                f"{flow.id} does not carry {'it' if len(left) == 1 else 'them'} over: {shown(first.acl)}",
                 labels((acls.where("mode"), "carries ACLs over"), (flow.settings.where("naming"), "renames topics")),
                 path=f"{flow.path}.sync.acls",
-                ids=(flow.id, first.name),
-                help="grant the rights under the new names at the target by hand, and `exclude` these ACLs",
+                ids=(flow.id, first.acl.name),
+                help=f"grant (or deny) at {flow.target} by hand what is meant, and `exclude` these names",
+                notes=(first.why,),
+                severity="warning",
             )
-
-
-def _wider(flow: Flow, acl: InventoryAcl) -> bool:
-    """Whether the new names of exactly the old topics cannot be said in one ACL. A denial that is wider takes, never
-    gives."""
-    if acl.resource.upper() != "TOPIC" or acl.permission.upper() != "ALLOW":
-        return False
-    if acl.pattern.upper() == "PREFIXED":
-        return bool(flow.plan.naming.after) or flow.plan.naming.policy == "map"
-    return acl.name == ANY
-
-
-def _shown(acl: InventoryAcl) -> str:
-    names = f"{acl.name}*" if acl.pattern.upper() == "PREFIXED" else acl.name
-    return f"{acl.principal} may {acl.operation.upper()} `{names}`"
 
 
 RULE = Rule("SYC512", "acl-widening", "error", __doc__, check, needs="inventory")

@@ -1,8 +1,8 @@
 """SYC513 schema-ids-untranslated: records carry ids of one schema registry, and the target's applications ask another.
 
-Why: an Avro or Protobuf record begins with an id that means something only in the registry that gave it. Where the two
-clusters have different registries and schemas are not carried over, consumers at the target find no schema, or a wrong
-one.
+Why: a record of Avro, Protobuf or JSON Schema begins with an id that means something only in the registry that gave it.
+Where the two clusters have different registries and schemas are not carried over, consumers at the target find no
+schema, or a wrong one.
 
 Bad:
 
@@ -47,7 +47,7 @@ from topology.model import Topology
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-WITH_IDS = ("avro", "protobuf")
+WITH_IDS = ("avro", "json", "protobuf")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -71,7 +71,8 @@ def check(context: Context) -> Iterator[Problem]:
                 ),
                 path=f"{flow.path}.sync.schemas",
                 ids=(flow.id, first.label),
-                help="say `sync: {schemas: {mode: continuous, ids: preserve}}`, or use one registry on both sides",
+                help="say `sync: {schemas: {mode: continuous, ids: preserve}}` (or `translate`, where the target gives "
+                "ids of its own), or use one registry on both sides",
             )
 
 

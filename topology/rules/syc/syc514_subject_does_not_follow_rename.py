@@ -5,6 +5,13 @@ of the new name and find none, or register a second history there.
 
 Bad:
 
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        schema_registry: {url: "https://registry.a.example.internal"}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        schema_registry: {url: "https://registry.b.example.internal"}
     flows:
       - source: a
         target: b
@@ -14,6 +21,13 @@ Bad:
 
 Good:
 
+    clusters:
+      a:
+        bootstrap: [k1.a.example.internal:9093]
+        schema_registry: {url: "https://registry.a.example.internal"}
+      b:
+        bootstrap: [k1.b.example.internal:9093]
+        schema_registry: {url: "https://registry.b.example.internal"}
     flows:
       - source: a
         target: b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from topology import streams
 from topology.finding import Span
 from topology.model import Flow
 from topology.rule import Context
@@ -20,11 +21,6 @@ _HOLDS = (
     (r".*\.replica", "what another tool copied"),
     (r"__.*", "internal state of the source"),
 )
-# apache/kafka StreamsResetter.java, matchesInternalTopicFormat
-_STREAMS = re.compile(
-    r".+-(changelog|repartition|subscription-(registration|response)-topic"
-    r"|KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-[0-9]+-topic)"
-)
 
 
 @lru_cache(maxsize=65_536)
@@ -36,7 +32,7 @@ def holds(name: str) -> str | None:
 @lru_cache(maxsize=65_536)
 def of_streams(name: str) -> bool:
     """Whether a Kafka Streams application made this topic for itself."""
-    return _STREAMS.fullmatch(_example(name)) is not None
+    return streams.of_streams(_example(name))
 
 
 def _example(glob: str) -> str:

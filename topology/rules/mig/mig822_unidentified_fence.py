@@ -1,0 +1,86 @@
+"""MIG822 unidentified-fence: a fence of brokers, and a producer of the wave that the file does not identify for them.
+
+Why: brokers know principals, and client ids for quotas, and nothing of applications. A migration with such a fence is
+refused before it begins: the producer that nobody named would be the one that goes on writing.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      fence: {kind: acl}
+      applications:
+        checkout: {http: "http://127.0.0.1:8081", client_id: checkout}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      fence: {kind: acl}
+      applications:
+        checkout: {http: "http://127.0.0.1:8081", principal: "User:checkout"}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own; org.apache.kafka.server.authorizer.Authorizer, ClientQuotaCallback for what brokers go by
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import moves
+from topology.waves import Application
+
+UNKNOWN = Application()
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    migration = topology.migration if topology is not None else None
+    if topology is None or migration is None:
+        return
+    for move in moves(topology):
+        kind = move.wave.fence.kind
+        for name in move.wave.producers if kind in ("acl", "quota") else ():
+            told = migration.applications.get(name, UNKNOWN)
+            user = told.principal is not None and told.principal.startswith("User:")
+            if told.principal is not None if kind == "acl" else user or (not told.principal and told.client_id):
+                continue
+            lacks = "no `principal`" if kind == "acl" else "neither a `principal` of a user nor a `client_id`"
+            declared = topology.root.at("migration", "applications", name)
+            yield Problem(
+                "MIG822",
+                f"wave `{move.name}` fences `{name}` by {kind}, and the file tells {lacks} for it",
+                labels((move.value.where("producers"), "fenced"), (declared.span if declared else None, "declared")),
+                path=f"migration.applications.{name}",
+                ids=(move.name, name),
+                help=f'say `{name}: {{principal: "User:{name}"}}` as its brokers know it, or take another fence',
+            )
+
+
+RULE = Rule("MIG822", "unidentified-fence", "error", __doc__, check)

@@ -1,0 +1,106 @@
+"""MIG823 undefined-hook: a wave, a gate or a fence names a hook that `migration.hooks` does not have, or an external
+fence names none.
+
+Why: the migration is refused before it begins, since nobody would be called.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        ticket: {python: ticket}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          hooks: {before: [tickets]}
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        ticket: {python: ticket}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          hooks: {before: [ticket]}
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own; rhysd/actionlint rule_job_needs.go for the offer of the nearest name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.model import Value
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import fences, moves
+
+POINTS = ("before", "fenced", "switched", "rolled_back")
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None or topology.migration is None:
+        return
+    known = sorted(topology.migration.hooks)
+    for path, value in _named(context):
+        if value.data in topology.migration.hooks:
+            continue
+        near = nearest(value.data, known)
+        yield Problem(
+            "MIG823",
+            f"there is no hook `{value.data}`",
+            (Label(value.span),),
+            path=path,
+            ids=(value.data,),
+            help=(f"did you mean `{near}`? " if near else "") + f"hooks: {', '.join(known) or 'none'}",
+        )
+    for path, fence in fences(topology):
+        if fence.get("kind") == "external" and fence.at("hook") is None:
+            yield Problem(
+                "MIG823",
+                "an external fence names no hook that would raise and lower it",
+                (Label(fence.where("kind")),),
+                path=f"{path}.hook",
+                help="declare one in `migration.hooks`, and say `fence: {kind: external, hook: NAME}`",
+            )
+
+
+def _named(context: Context) -> Iterator[tuple[str, Value]]:
+    """Every mention of a hook, with its path."""
+    for path, fence in fences(context.topology):
+        hook = fence.at("hook")
+        if hook is not None:
+            yield f"{path}.hook", hook
+    for move in moves(context.topology):
+        for point in POINTS:
+            for hook in move.value.list("hooks", point):
+                yield f"{move.path}.hooks.{point}", hook
+        for gate in move.gates("check"):
+            hook = gate.at("hook")
+            if hook is not None:
+                yield f"{move.path}.gates", hook
+
+
+RULE = Rule("MIG823", "undefined-hook", "error", __doc__, check)

@@ -1,0 +1,77 @@
+"""MIG824 policy-for-no-group: `migration.groups` says how a group moves that no wave moves.
+
+Why: the policy was written for a group, and under this name it does nothing: the group that was meant is refused, or
+begins where nobody chose.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      groups:
+        biling: {uncommitted: earliest}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      groups:
+        billing: {uncommitted: earliest}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.nearest import nearest
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    groups = topology.root.at("migration", "groups") if topology is not None else None
+    if topology is None or topology.migration is None or groups is None:
+        return
+    moved = sorted({group for move in moves(topology) for group in move.wave.consumers})
+    for name, value in sorted(groups.fields.items()):
+        if name in moved:
+            continue
+        near = nearest(name, moved)
+        yield Problem(
+            "MIG824",
+            f"no wave moves the group `{name}`",
+            (Label(value.span),),
+            path=f"migration.groups.{name}",
+            ids=(name,),
+            help=(f"did you mean `{near}`? " if near else "") + f"waves move {', '.join(moved) or 'no group'}",
+        )
+
+
+RULE = Rule("MIG824", "policy-for-no-group", "warning", __doc__, check)

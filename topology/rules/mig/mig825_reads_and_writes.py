@@ -1,0 +1,73 @@
+"""MIG825 reads-and-writes: an application that reads and writes is moved by a strategy that splits the two.
+
+Why: a wave lists it among its consumers and among its producers. `consumers_first` would let it write at the target
+while the flow still copies there, and `producers_first` stops it before it has read the source to its end. A Streams
+application whose own topics move with it is always of this kind. `fenced` stops everything, and starts such
+applications behind the proof.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [enricher]
+          producers: [checkout, enricher]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      strategy: fenced
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [enricher]
+          producers: [checkout, enricher]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Problem
+from topology.quoting import shown
+from topology.rule import Context, Rule
+from topology.rules.mention import labels
+from topology.rules.mig.moves import moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for move in moves(context.topology):
+        both = [each for each in move.value.list("producers") if str(each.data) in move.wave.consumers]
+        if not both or move.wave.strategy == "fenced":
+            continue
+        name = str(both[0].data)
+        yield Problem(
+            "MIG825",
+            f"`{shown(name)}` reads and writes in wave `{move.name}`, which moves {move.wave.strategy}",
+            labels(*((each.span, "also a consumer of this wave") for each in both)),
+            path=f"{move.path}.producers",
+            ids=(move.name, *(str(each.data) for each in both)),
+            help="move the wave with `strategy: fenced`",
+        )
+
+
+RULE = Rule("MIG825", "reads-and-writes", "error", __doc__, check)

@@ -1,0 +1,77 @@
+"""MIG826 unheeded-fence: an external fence is raised by a hook whose failure is taken for success.
+
+Why: the hook is what keeps producers out. With `on_failure: continue` the file asks to go on when it says no, breaks or
+is silent, which would be a fence that nobody has raised: producers write on, and the watch for stragglers is all that
+notices. The migration refuses such an answer whatever the file says; say so in the file, too.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        gateway: {python: gateway, on_failure: continue}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          fence: {kind: external, hook: gateway}
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        gateway: {python: gateway}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          fence: {kind: external, hook: gateway}
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import fences, goes_on
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None or topology.migration is None:
+        return
+    for path, fence in fences(topology):
+        hook = fence.at("hook")
+        if hook is None or (said := goes_on(topology, str(hook.data))) is None:
+            continue
+        yield Problem(
+            "MIG826",
+            f"hook `{hook.data}` raises a fence, and its failure is to be taken for success",
+            (Label(said.span, "whatever it answers"), Label(hook.span, "is a raised fence")),
+            path=f"{path}.hook",
+            ids=(str(hook.data),),
+            help=f"take `on_failure: continue` out of `migration.hooks.{hook.data}`",
+        )
+
+
+RULE = Rule("MIG826", "unheeded-fence", "error", __doc__, check)

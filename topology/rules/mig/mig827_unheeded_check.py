@@ -1,0 +1,76 @@
+"""MIG827 unheeded-check: a `check` gate asks a hook whose failure is taken for success.
+
+Why: with `on_failure: continue` a no, an error and silence are all a yes, so the gate is open whatever it is asked.
+Somebody who reads the file, or the evidence of the run, counts on a check that could not have failed. A hook that is
+only to be told belongs under `hooks` of the wave.
+
+Bad:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        ready: {python: ready, on_failure: continue}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}, {check: {hook: ready}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Good:
+
+    flows:
+      - {source: a, target: b, topics: {include: [orders]}}
+      - {source: b, target: a, topics: {include: [orders]}, state: paused}
+    migration:
+      flow: a-to-b
+      hooks:
+        ready: {python: ready}
+      waves:
+        - name: all
+          topics: [orders]
+          consumers: [billing]
+          producers: [checkout]
+          gates:
+            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}, {check: {hook: ready}}]
+            after: [{stragglers: {watch: 6m}}]
+          rollback: {until: 24h, reverse: b-to-a}
+
+Source: own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.rule import Context, Rule
+from topology.rules.mig.moves import goes_on, moves
+
+
+def check(context: Context) -> Iterator[Problem]:
+    topology = context.topology
+    if topology is None:
+        return
+    for move in moves(topology):
+        for gate in move.gates("check"):
+            hook = gate.at("hook")
+            if hook is None or (said := goes_on(topology, str(hook.data))) is None:
+                continue
+            yield Problem(
+                "MIG827",
+                f"wave `{move.name}` is gated by hook `{hook.data}`, which can never say no",
+                (Label(said.span, "whatever it answers"), Label(hook.span, "passes")),
+                path=f"{move.path}.gates",
+                ids=(move.name, str(hook.data)),
+                help=f"take `on_failure: continue` out of `migration.hooks.{hook.data}`, or name it in `hooks.before`",
+            )
+
+
+RULE = Rule("MIG827", "unheeded-check", "warning", __doc__, check)

@@ -89,6 +89,10 @@ class Admin:
             raise other_partition_count(self.settings.alias, topic, partitions)
         return topic
 
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        if configs:
+            self._ask.alter_topic_configs(name, configs)
+
     def create_partitions(self, name: str, total: int) -> Topic:
         self._ask.create_partitions(name, total)
         return self._settled(name, total)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import crc32c
 
 from clusters.errors import ProtocolError
+from clusters.varints import read_zigzag, zigzag
 
 HEADER_SIZE = 61
 CRC_FROM = 21
@@ -149,9 +150,9 @@ def simple_batch(
     )
 
 
-def marker_batch(producer_id: int, epoch: int, kind: int, timestamp: int) -> bytes:
+def marker_batch(producer_id: int, epoch: int, kind: int, timestamp: int, coordinator_epoch: int = 0) -> bytes:
     """A control batch as a transaction coordinator writes it; kind COMMIT or ABORT. Takes one offset."""
-    record = Record(0, timestamp, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0))
+    record = Record(0, timestamp, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator_epoch))
     return build_batch([record], producer_id=producer_id, epoch=epoch, transactional=True, control=True)
 
 
@@ -186,10 +187,10 @@ def read_records(batch: Buffer) -> list[Record]:
     records, at = [], 0
     try:
         for _ in range(found.count):
-            size, at = _varint(body, at)
+            size, at = read_zigzag(body, at)
             records.append(_parse(found, body, at))
             at += size
-    except (IndexError, UnicodeDecodeError):
+    except (IndexError, ValueError):
         raise ProtocolError(f"the batch at offset {found.base_offset} holds broken records") from None
     if at != len(body):
         raise ProtocolError(f"the batch at offset {found.base_offset} holds {len(body) - at} bytes too many")
@@ -214,23 +215,23 @@ def _record(record: Record, first_timestamp: int) -> bytes:
     body = b"".join(
         (
             b"\0",
-            _zigzag(record.timestamp - first_timestamp),
-            _zigzag(record.offset),
+            zigzag(record.timestamp - first_timestamp),
+            zigzag(record.offset),
             _sized(record.key),
             _sized(record.value),
-            _zigzag(len(record.headers)),
+            zigzag(len(record.headers)),
             headers,
         )
     )
-    return _zigzag(len(body)) + body
+    return zigzag(len(body)) + body
 
 
 def _parse(found: Header, body: bytes, at: int) -> Record:
-    timestamp, at = _varint(body, at + 1)
-    offset, at = _varint(body, at)
+    timestamp, at = read_zigzag(body, at + 1)
+    offset, at = read_zigzag(body, at)
     key, at = _bytes(body, at)
     value, at = _bytes(body, at)
-    count, at = _varint(body, at)
+    count, at = read_zigzag(body, at)
     headers = []
     for _ in range(count):
         name, at = _bytes(body, at)
@@ -241,32 +242,11 @@ def _parse(found: Header, body: bytes, at: int) -> Record:
 
 
 def _sized(content: bytes | None) -> bytes:
-    return _zigzag(-1) if content is None else _zigzag(len(content)) + content
-
-
-def _zigzag(number: int) -> bytes:
-    value = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
+    return zigzag(-1) if content is None else zigzag(len(content)) + content
 
 
 def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = _varint(body, at)
+    size, at = read_zigzag(body, at)
     if size < 0:
         return None, at
     if at + size > len(body):

@@ -55,10 +55,15 @@ _COMPACT = {
     "min.cleanable.dirty.ratio": "0.2",
     "compression.type": "producer",
 }
-_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# What replaces small ledger records deletes them, seventeen at a time. Readers follow within seconds, and one that
+# missed a tombstone would only read again what a block repeats.
+_SHORT_TOMBSTONES = {"delete.retention.ms": "3600000"}
+# One entry holds the positions of all groups of a wave on both sides: thirty groups that read a thousand partitions
+# each go beyond the usual 1 MiB. 8 MiB (compressed) is the most that hosted clusters let a topic have.
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": "8388608"}
 _TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     FLOWS: (1, _COMPACT),
-    LEDGER: (SLOTS, _COMPACT),
+    LEDGER: (SLOTS, _COMPACT | _SHORT_TOMBSTONES),
     STATUS: (SLOTS, _COMPACT),
     JOURNAL: (1, _FOR_EVER),
 }
@@ -208,6 +213,7 @@ class ControlWriter:
                     "enable.idempotence": True,
                     "linger.ms": 1,
                     "compression.type": "lz4",
+                    "message.max.bytes": 64 << 20,  # before compression; the topic's own limit decides
                     "message.timeout.ms": int(self.timeout * 1000),
                     "request.timeout.ms": int(self.timeout * 1000),
                     "topic.metadata.propagation.max.ms": 3000,

@@ -98,6 +98,10 @@ class GroupNotEmpty(ClusterError):
     """The consumer group has members, so the broker refuses foreign commits; so do we."""
 
 
+class CannotFence(ClusterError):
+    """A fence that would not hold, or would shut out others (`clusters.fences`)."""
+
+
 class RequestRefused(ClusterError):
     """The broker's own error, with its number in `code` (https://kafka.apache.org/protocol#protocol_error_codes)."""
 

@@ -58,6 +58,7 @@ class FakeCluster:
         self.configs = BROKER_CONFIGS | dict(configs or {})
         self.groups = FakeGroups(alias)
         self.up = True
+        self.may_alter = True  # ALTER on the cluster, which bare transaction markers need
         self.changed = threading.Condition(threading.RLock())
         self._id = cluster_id or f"fake-{alias}"
         self._topics: dict[str, Topic] = {}
@@ -136,6 +137,13 @@ class FakeCluster:
                 self._logs[topic.topic_id, number] = PartitionLog(self._configs[name])
             self.changed.notify_all()
             return topic
+
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        with self.changed:
+            own = self._configs[self._existing(name).name]
+            own.update({key: value for key, value in configs.items() if value is not None})
+            for key in configs.keys() - {key for key in configs if configs[key] is not None}:
+                own.pop(key, None)
 
     def create_partitions(self, name: str, total: int) -> Topic:
         with self.changed:

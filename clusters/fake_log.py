@@ -1,7 +1,8 @@
 """One partition's log in memory: the broker's checks on append, and what a Fetch is answered.
 
 Rules: batch-passthrough.md §1 and §2 (read in and run against Apache Kafka's UnifiedLog and LogValidator).
-Records of lz4, snappy and zstd batches are not looked into; everything about their headers is.
+Records of lz4, snappy and zstd batches are not looked into (but zstd is, for keys on a compacted topic); everything
+about their headers is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import cramjam
 
 from clusters.batches import (
     ABORT,
@@ -71,6 +74,7 @@ class PartitionLog:
     leader_epoch: int = 0
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)  # (leader epoch, first offset)
     producers: Producers = field(default_factory=Producers)
+    coordinators: dict[int, int] = field(default_factory=dict)  # producer id → epoch in its newest marker
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first, marker's offset
 
     def last_stable(self) -> int:
@@ -225,17 +229,20 @@ class PartitionLog:
     def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> Refusal | None:
         if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
             return Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
-        if batch.codec > CODECS["gzip"]:
+        newest = now_ms + int(self.config("message.timestamp.after.max.ms"))
+        oldest = now_ms - int(self.config("message.timestamp.before.max.ms"))
+        create_time = self.config("message.timestamp.type") == "CreateTime"
+        if create_time and (batch.max_timestamp > newest or 0 <= batch.base_timestamp < oldest):
+            return Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+        if batch.codec == CODECS["zstd"] and "compact" in self.config("cleanup.policy"):
+            data = _unpacked(data)
+        elif batch.codec > CODECS["gzip"]:
             return None
         try:
             records = read_records(data)
         except (ProtocolError, OSError, EOFError) as error:
             return Refusal(INVALID_RECORD, str(error))
-        newest = now_ms + int(self.config("message.timestamp.after.max.ms"))
-        oldest = now_ms - int(self.config("message.timestamp.before.max.ms"))
-        if self.config("message.timestamp.type") == "CreateTime" and any(
-            record.timestamp > newest or 0 <= record.timestamp < oldest for record in records
-        ):
+        if create_time and any(record.timestamp > newest or 0 <= record.timestamp < oldest for record in records):
             return Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
         if "compact" in self.config("cleanup.policy") and any(record.key is None for record in records):
             return Refusal(INVALID_RECORD, "a compacted topic needs a key in every record")
@@ -245,6 +252,13 @@ class PartitionLog:
         if len(data) > int(self.config("segment.bytes")):
             return Refusal(RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
         return None
+
+
+def _unpacked(data: bytes) -> bytes:
+    """A zstd batch without its compression, to be looked into (its CRC is not made anew)."""
+    kept = bytearray(data[:HEADER_SIZE])
+    struct.pack_into(">h", kept, CRC_FROM, struct.unpack_from(">h", kept, CRC_FROM)[0] & ~0x07)
+    return bytes(kept) + bytes(cramjam.zstd.decompress(data[HEADER_SIZE:]))
 
 
 def _stamped(data: bytes, now_ms: int) -> bytes:

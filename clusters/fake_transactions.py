@@ -36,6 +36,7 @@ class FakeCoordinator:
 
     def __init__(self, cluster: FakeCluster, version: int = 2) -> None:
         self.version, self.busy, self.last_epoch = version, 0, 32_766
+        self.epoch = 0  # one more whenever another broker becomes coordinator
         self._cluster = cluster
         self._ids: dict[str, _Transactional] = {}
 
@@ -105,11 +106,13 @@ class FakeCoordinator:
 
     def _end(self, known: _Transactional, commit: bool, bump: bool) -> None:
         producer_id, epoch = known.producer
-        marker = marker_batch(producer_id, epoch + bump, COMMIT if commit else ABORT, self._cluster.clock())
+        kind = COMMIT if commit else ABORT
+        marker = marker_batch(producer_id, epoch + bump, kind, self._cluster.clock(), self.epoch)
         for place in known.partitions:
             log = self._cluster.log_by_id(*place)
             if log is not None:
                 log.write(marker, self._cluster.clock())
+                log.coordinators[producer_id] = self.epoch
         known.partitions = {}
         if bump:
             known.producer = self._next(known.producer)

@@ -7,11 +7,16 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from clusters.batches import batches
+from clusters.batches import ABORT, batches, marker_batch
 from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.wire.alignment import MOST_MARKERS
 from clusters.wire.codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_PRODUCER_EPOCH,
     NONE,
     OFFSET_OUT_OF_RANGE,
+    POLICY_VIOLATION,
+    TRANSACTION_COORDINATOR_FENCED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -165,6 +170,48 @@ class FakeWire:
             answer = self._cluster.coordinator.end(transactional_id, producer, commit, bump)
             self._cluster.changed.notify_all()
             return answer
+
+    def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        self._check()
+        with self._cluster.changed:
+            try:
+                log = self._cluster.log(topic, partition)
+            except TopicMissing:
+                return UNKNOWN_TOPIC_OR_PARTITION, -1
+            if "delete" not in log.config("cleanup.policy"):
+                return POLICY_VIOLATION, -1
+            if before > log.end or before < -1:
+                return OFFSET_OUT_OF_RANGE, -1
+            log.delete_records(log.end if before == -1 else before)
+            self._cluster.changed.notify_all()
+            return NONE, log.log_start
+
+    def write_markers(
+        self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
+    ) -> int:
+        self._check()
+        if not 0 < count <= MOST_MARKERS:
+            raise ValueError(f"{count} markers: a request takes 1 to {MOST_MARKERS}")
+        if not self._cluster.may_alter:
+            return CLUSTER_AUTHORIZATION_FAILED
+        with self._cluster.changed:
+            try:
+                log = self._cluster.log(topic, partition)
+            except TopicMissing:
+                return UNKNOWN_TOPIC_OR_PARTITION
+            if any(
+                state.producer_id == producer.producer_id and state.epoch > producer.epoch
+                for state in log.producers.describe()
+            ):
+                return INVALID_PRODUCER_EPOCH
+            if log.coordinators.get(producer.producer_id, 0) > coordinator_epoch:
+                return TRANSACTION_COORDINATOR_FENCED
+            log.coordinators[producer.producer_id] = coordinator_epoch
+            now = self._cluster.clock()
+            for _ in range(count):
+                log.write(marker_batch(producer.producer_id, producer.epoch, ABORT, now, coordinator_epoch), now)
+            self._cluster.changed.notify_all()
+            return NONE
 
     def cut(self) -> None:
         """Lose the connection, as a network does: unanswered requests may have been executed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clusters.control import FLOWS, ControlWriter, latest
@@ -12,10 +12,19 @@ from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
 from clusters.producers import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.plan import PlanFlow
+from topology.selectors import Selector
 
 FlowState = Literal["running", "paused", "stopped"]
+Start = Literal["earliest", "latest"] | int  # an offset: there, whether the log still reaches so far or not
 SCHEMA = 1
 ORDER_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.orders`)
+GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_records`)
+ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignments`)
+WITHHELD_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld`)
+NOT_FLOWS = (
+    *(FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
+    WITHHELD_PREFIX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,10 @@ class FlowRecord:
 
     existed: only with `start: latest`, source topic → how many partitions it had when the flow was applied and first
     selected it. Those begin at their end; whatever came later began after the flow and is copied from its start.
+    retired: source topics that the flow selects and copies no more, because their applications have moved to the target
+    (`cutover`): what stands there now is theirs.
+    begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
+    before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.retiring`).
     """
 
     flow: PlanFlow
@@ -36,19 +49,48 @@ class FlowRecord:
     producer_id: int | None = None
     source_cluster_id: str | None = None
     existed: Mapping[str, int] | None = None
+    retired: frozenset[str] = frozenset()
+    begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         return str(self.flow.id)
 
-    def start_of(self, topic: str, partition: int) -> Literal["earliest", "latest"]:
+    def selects(self, topic: str) -> bool:
+        """Whether the flow copies this source topic now."""
+        return topic not in self.retired and self.flow.selects(topic)
+
+    @property
+    def serving(self) -> PlanFlow:
+        """The flow as workers serve it: retired topics are excluded."""
+        chosen, retired = self.flow.topics, tuple(Selector("literal", topic) for topic in sorted(self.retired))
+        return replace(self.flow, topics=replace(chosen, exclude=(*chosen.exclude, *retired))) if retired else self.flow
+
+    def start_of(self, topic: str, partition: int) -> Start:
         """Where a source partition that nobody has copied yet begins."""
+        at = self.begins.get(topic, {}).get(partition)
+        if at is not None:
+            return at
         if self.flow.start == "latest" and (self.existed is None or partition < self.existed.get(topic, 0)):
             return "latest"
         return "earliest"
 
     def with_state(self, state: FlowState) -> FlowRecord:
         return replace(self, state=state)
+
+    def begun_at(self, begins: Mapping[str, Mapping[int, int]]) -> FlowRecord:
+        """With these beginnings, too. Partitions that the flow has copied already go on where they are."""
+        topics = {*begins, *self.begins}
+        return replace(
+            self, begins={name: {**self.begins.get(name, {}), **begins.get(name, {})} for name in sorted(topics)}
+        )
+
+    def without(self, topics: Iterable[str]) -> FlowRecord:
+        return replace(self, retired=self.retired | frozenset(topics))
+
+    def again_with(self, topics: Iterable[str]) -> FlowRecord:
+        """The inverse of `without`."""
+        return replace(self, retired=self.retired - frozenset(topics))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +103,8 @@ class FlowRecord:
             "producer_id": self.producer_id,
             "source_cluster_id": self.source_cluster_id,
             "existed": None if self.existed is None else dict(self.existed),
+            "retired": sorted(self.retired),
+            "begins": {topic: {str(at): offset for at, offset in each.items()} for topic, each in self.begins.items()},
         }
 
     @classmethod
@@ -82,8 +126,13 @@ class FlowRecord:
                 producer_id=value["producer_id"],
                 source_cluster_id=value["source_cluster_id"],
                 existed=value.get("existed"),
+                retired=frozenset(value.get("retired", ())),
+                begins={
+                    topic: {int(at): offset for at, offset in each.items()}
+                    for topic, each in value.get("begins", {}).items()
+                },
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
                 f"{FLOWS} holds a flow record that cannot be read ({error!r}). Write it again with `topology apply`.",
                 topic=FLOWS,
@@ -96,8 +145,7 @@ def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
         view = latest(settings, FLOWS)
     except TopicMissing:
         return {}
-    others = (FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX, PRODUCER_PREFIX)
-    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(others)}
+    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(NOT_FLOWS)}
 
 
 def write_flow(writer: ControlWriter, record: FlowRecord) -> int:

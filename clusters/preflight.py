@@ -1,7 +1,8 @@
 """Which of the rights that a role needs are missing, asked of the brokers with the credentials of this process.
 
-Brokers tell a client its own rights on topics, groups and the cluster (KIP-430), and check a creation without creating
-(`validate_only`). Nothing is written. A prefix is checked on the topics that exist below it.
+Brokers tell a client its own rights on topics, groups and the cluster (KIP-430), and check a creation or a quota
+without creating or setting it (`validate_only`). Nothing is written. A prefix is checked on the topics that exist
+below it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from kio.schema.alter_client_quotas.v1 import request as quotas
+from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
@@ -25,7 +28,7 @@ from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
 from kio.schema.metadata.v12 import request as metadata
 from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import GroupId, TopicName
-from kio.static.primitive import i8, i16, i32, i32Timedelta
+from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
 from clusters.rights import Right, Role, rights
 from clusters.settings import ConnectionSettings
@@ -65,14 +68,16 @@ class MissingRight:
 
 
 def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> list[MissingRight]:
-    """What is missing of `needed` on one cluster, in order. Raises ClusterError when the cluster cannot be asked.
+    """What is missing of `needed` on one cluster, in order, without what is optional. Raises ClusterError when the
+    cluster cannot be asked.
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
     with closing(connect(settings)) as connection:
         operations, node = _cluster(connection)
         asking = _Asking(settings, connection, _topics(connection), operations, node)
-        return [MissingRight(right, on) for right in needed if (on := asking.lacking(right)) is not None]
+        wanted = [right for right in needed if not right.optional]
+        return [MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
 
 
 def missing_of_role(plan: Plan, role: Role, connect_to: Callable[[str], ConnectionSettings]) -> list[MissingRight]:
@@ -99,10 +104,7 @@ class _Asking:
     def lacking(self, right: Right) -> str | None:
         """The resource on which the right is missing, None when it is there (or cannot be asked)."""
         if right.resource == "CLUSTER":
-            there = (
-                self._broker_configs() if right.operation == "DESCRIBE_CONFIGS" else _has(self.cluster, right.operation)
-            )
-            return None if there else right.name
+            return None if self._on_cluster(right.operation) else right.name
         if right.resource == "GROUP":
             return self._group(right)
         if right.resource == "TRANSACTIONAL_ID":
@@ -111,6 +113,23 @@ class _Asking:
         if right.operation == "CREATE":
             return None if _has(self.cluster, "CREATE") or self._may_create(right) else right.name
         return self._topic(right)
+
+    def _on_cluster(self, operation: str) -> bool:
+        if operation == "DESCRIBE_CONFIGS":
+            return self._broker_configs()
+        if operation == "ALTER_CONFIGS":
+            return self._alter_configs()
+        return _has(self.cluster, operation)
+
+    def _alter_configs(self) -> bool:
+        """Tried without doing it (`validate_only`), for the same reason as `_broker_configs`."""
+        limit = quotas.OpData(key="producer_byte_rate", value=f64(1.0), remove=False)
+        entry = quotas.EntryData(
+            entity=(quotas.EntityData(entity_type="user", entity_name=_NEVER_CREATED),), ops=(limit,)
+        )
+        question = quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=True)
+        [answer] = self.connection.ask(question, AlterClientQuotasResponse).entries
+        return int(answer.error_code) not in _REFUSED
 
     def _broker_configs(self) -> bool:
         """Tried, because brokers tell the rights on the cluster only to those who may DESCRIBE it."""

@@ -1,4 +1,4 @@
-"""Reading a control topic from its start to its end, as JSON records or as their newest values."""
+"""Reading a topic from its start to its end: as stored, as JSON records, or as their newest values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters import librdkafka
@@ -63,7 +63,7 @@ def read_log(
         wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0
         if max(span.start, wanted) < span.end:
             todo[number] = (max(span.start, wanted), span.end)
-    return _records(settings, topic, todo, timeout)
+    return (control_record(settings, message) for message in messages(settings, topic, todo, timeout))
 
 
 def latest(
@@ -83,9 +83,10 @@ def latest(
     return view
 
 
-def _records(
-    settings: ConnectionSettings, topic: str, todo: dict[int, tuple[int, int]], timeout: float
-) -> Iterator[ControlRecord]:
+def messages(
+    settings: ConnectionSettings, topic: str, todo: Mapping[int, tuple[int, int]], timeout: float
+) -> Iterator[Message]:
+    """Every committed record as it is stored. `todo`: partition → (from, to), offsets. See `read_log`."""
     if not todo:
         return
     complaints = Complaints()
@@ -118,7 +119,7 @@ def _records(
             number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
             if problem is None:
                 if number in ends and offset < ends[number]:
-                    yield _record(settings, number, message)
+                    yield message
             elif problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # librdkafka looks for a coordinator although no group is joined: no right is needed for it
             elif problem.code() != KafkaError._PARTITION_EOF:
@@ -128,12 +129,16 @@ def _records(
             # An end-of-partition event carries the next offset, a record its own.
             if number in ends and offset + (problem is None) >= ends[number]:
                 del ends[number]
+    except KafkaException as error:
+        reason = librdkafka.reason(error)
+        raise librdkafka.cluster_error(settings, reason, complaints, doing=f"reading {topic}", topic=topic) from None
     finally:
         consumer.close()
 
 
-def _record(settings: ConnectionSettings, number: int, message: Message) -> ControlRecord:
-    topic, offset = message.topic() or "?", message.offset() or 0
+def control_record(settings: ConnectionSettings, message: Message) -> ControlRecord:
+    """Raises `ProtocolError` for one that is not ours."""
+    topic, number, offset = message.topic() or "?", message.partition() or 0, message.offset() or 0
     try:
         key, payload = (message.key() or b"").decode(), message.value()
         value = None if payload is None else json.loads(payload)

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource, ConfigSource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 # OffsetSpec is untyped and abstract on paper; its instances come from these two.
 _SPECS: Any = OffsetSpec
+_SET, _DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 _EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
 # Answers of a cluster whose leaders, coordinators or connections are on the move: ask again.
@@ -146,6 +147,21 @@ class AdminRequests:
             return True
 
         return self._ask(create, f"giving topic {name} {total} partitions")
+
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        entries = [
+            ConfigEntry(key, value, incremental_operation=_DELETE if value is None else _SET)
+            for key, value in sorted(configs.items())
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+
+        def alter(bound: Bound) -> None:
+            try:
+                _result(self._client.incremental_alter_configs([resource], **bound)[resource], bound)
+            except KafkaException as error:
+                raise KafkaException(librdkafka.reason(error), name) from None
+
+        self._ask(alter, f"setting {', '.join(sorted(configs))} of topic {name}", spreading=True)
 
     def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vault:
-    """Resolves the references of one cluster; `what` is the key under `clusters.<alias>.security`.
+    """Resolves the references of one cluster; `what` is the key under `clusters.<alias>.<section>`, or under `where`.
 
     Raises SecretMissing, which names the reference and never its content. Nothing is kept: every call reads anew.
     """
 
     alias: str
     environ: Mapping[str, str]
+    section: str = "security"
+    where: str = ""
 
     def account(self, what: str, ref: SecretRef) -> tuple[str, str]:
         """User name and password (client id and secret)."""
@@ -67,7 +69,7 @@ class Vault:
 
     def _missing(self, what: str, ref: SecretRef, why: str) -> SecretMissing:
         return SecretMissing(
-            f"clusters.{self.alias}.security.{what}: secret {{{ref.kind}: {ref.name}}} {why}. "
+            f"{self.where or f'clusters.{self.alias}.{self.section}'}.{what}: secret {{{ref.kind}: {ref.name}}} {why}. "
             "Provide it where this command runs; secrets are never part of the topology file.",
             alias=self.alias,
         )

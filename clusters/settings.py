@@ -50,7 +50,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Everything a client needs. `protocol` is Kafka's security.protocol, `mechanism` its sasl.mechanism.
+    """Everything a client needs. `protocol` is Kafka's security.protocol, `mechanism` its sasl.mechanism. rack: that we
+    stand in, as the brokers call theirs.
 
     ca_file, certificate_file and key_file are paths to PEM files; certificate_file may hold the key as well;
     key_password is the key's passphrase. Without a ca_file the system's authorities count.
@@ -59,6 +60,7 @@ class ConnectionSettings:
     alias: str
     bootstrap: tuple[str, ...]
     cluster_id: str | None = None
+    rack: str | None = None
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
     username: str | None = None
@@ -147,6 +149,7 @@ def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None 
         alias=cluster.alias,
         bootstrap=tuple(cluster.bootstrap),
         cluster_id=cluster.cluster_id,
+        rack=cluster.rack,
         protocol=cluster.security.protocol,
         mechanism=cluster.security.mechanism,
         origin=Origin(cluster, environ),

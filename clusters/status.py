@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from clusters.control import SLOTS, STATUS, ControlWriter, Done, latest, slot_of
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
+from clusters.sync_reports import SYNC_PREFIX, SyncReport, sync_reports_in
 
 log = logging.getLogger("watershed.worker")
 
@@ -28,8 +29,11 @@ class PartitionStatus:
     source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since
     the worker took the partition. error, remedy: for people. seen: a loud state's offsets
     and topic ids (`replicator.states.Loud.to_json`). note: what was given up on the way, and by whose order, or
-    what else a person should know. young: the target's brokers hold the producer state that keeps several workers
-    from harm, so that the partition may move to another one at any time. worker, pid: who serves it.
+    what else a person should know. aligning: while an aligned partition is filled, how far it is: `done` and `of` are
+    offsets of the target, `rate` is offsets a second, `seconds_left` an estimate. young: the target's brokers hold the
+    producer state that keeps several workers from harm, so that the partition may move to another one at any time.
+    source_seen_ms: when the source last told its end (the worker's clock, milliseconds since 1970): all that a failover
+    knows of what was there. worker, pid: who serves it.
     """
 
     flow: str
@@ -45,6 +49,7 @@ class PartitionStatus:
     lag_bytes: int | None = None
     event_age_ms: int | None = None
     open_records: int = 0
+    aligning: dict[str, float | None] | None = None
     rate_bytes: float = 0.0
     copied_bytes: int = 0
     error: str | None = None
@@ -52,6 +57,7 @@ class PartitionStatus:
     seen: dict[str, Any] | None = None
     note: str | None = None
     young: bool = False
+    source_seen_ms: int | None = None
     worker: str = ""
     pid: int = 0
     at_ms: int = 0
@@ -77,6 +83,7 @@ class PartitionStatus:
             raise ProtocolError(f"{STATUS} holds a record that cannot be read ({error}).", topic=STATUS) from None
 
 
+_SYNC = SYNC_PREFIX.encode()
 _NAMES = tuple(field.name for field in fields(PartitionStatus))
 
 
@@ -100,7 +107,7 @@ class StatusFollower:
         found = []
         for message in self._consumer.consume(1_000, timeout=0):
             payload = message.value()
-            if message.error() is None and payload is not None:
+            if message.error() is None and payload is not None and not (message.key() or b"").startswith(_SYNC):
                 try:
                     found.append(PartitionStatus.from_json(json.loads(payload)))
                 except (ProtocolError, TypeError, AttributeError, ValueError) as error:  # whoever wrote it
@@ -113,12 +120,17 @@ class StatusFollower:
 
 def read_status(settings: ConnectionSettings) -> list[PartitionStatus]:
     """The newest report of every partition, by flow, topic and partition; empty without control topics."""
+    return read_reports(settings)[0]
+
+
+def read_reports(settings: ConnectionSettings) -> tuple[list[PartitionStatus], list[SyncReport]]:
+    """The newest reports of partitions and of what travels beside records, by one reading of the topic."""
     try:
         view = latest(settings, STATUS)
     except TopicMissing:
-        return []
-    reports = [PartitionStatus.from_json(value) for value in view.values()]
-    return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition))
+        return [], []
+    reports = [PartitionStatus.from_json(value) for key, value in view.items() if not key.startswith(SYNC_PREFIX)]
+    return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), sync_reports_in(view)
 
 
 def forget_status(writer: ControlWriter, report: PartitionStatus) -> None:

@@ -102,6 +102,11 @@ class Administration(Protocol):
         """
         ...
 
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set these settings of the topic and leave all others; None takes the topic's own value away. `TopicMissing`,
+        `Unauthorised`, `RequestRefused` for a value that the broker does not take."""
+        ...
+
     def create_partitions(self, name: str, total: int) -> Topic:
         """Give the topic so many partitions and wait until each has a leader that answers.
 

@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from clusters.errors import ProtocolError, RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes, fetch, produce, requests
+from clusters.wire.alignment import Alignment, Encoded
 from clusters.wire.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -29,10 +30,9 @@ from clusters.wire.messages import (
     ProducerState,
 )
 from clusters.wire.security import opened
-from clusters.wire.transactions import Transactions
-from clusters.wire.transport import Piece
+from clusters.wire.transport import Piece, Room
 
-_CLIENT_ID = b"watershed"
+_CLIENT_ID = "watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
 _CORRELATION = struct.Struct(">i")
 _PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
@@ -43,30 +43,34 @@ _lost_at: dict[tuple[str, int], float] = {}
 _LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
 
 
-def connect(settings: ConnectionSettings, address: tuple[str, int] | None = None) -> Connection:
-    """Connect to `address`, or to the first bootstrap address that answers.
+def connect(
+    settings: ConnectionSettings, address: tuple[str, int] | None = None, client_id: str = _CLIENT_ID
+) -> Connection:
+    """Connect to `address`, or to the first bootstrap address that answers. client_id: what brokers' quotas go by.
 
     Raises Unreachable when none does, Unauthorised when either side is not who it should be, SecretMissing.
     """
     if address is not None:
-        return Connection(settings, address)
+        return Connection(settings, address, client_id)
     last = settings.unreachable("no bootstrap address is given")
     before = time.monotonic() - _AVOIDED_S
     known = [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in settings.bootstrap)]
     for bootstrap in sorted(known, key=lambda address: _lost_at.get(address, before) > before):
         try:
-            return Connection(settings, bootstrap)
+            return Connection(settings, bootstrap, client_id)
         except Unreachable as error:
             last = error
     raise last
 
 
-class Connection(Transactions):
-    """See `Wire` for what each method does. Produce may be pipelined; everything else is question and answer."""
+class Connection(Alignment):
+    """See `Wire` for what each method does. Produce and Fetch may be pipelined; everything else is question and
+    answer."""
 
-    def __init__(self, settings: ConnectionSettings, address: tuple[str, int]) -> None:
+    def __init__(self, settings: ConnectionSettings, address: tuple[str, int], client_id: str = _CLIENT_ID) -> None:
         self.alias, self.address = settings.alias, address
         self._transport = opened(settings, address, timeout_s=_PATIENCE_S)
+        self._client_id = client_id.encode()
         self._correlation = 0
         self._unanswered: deque[int] = deque()
         self.patience_s = _PATIENCE_S  # for the answer to a Produce, at most _PATIENCE_S
@@ -85,14 +89,39 @@ class Connection(Transactions):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
+        self._free_to_ask()
+        self.send_fetch(
+            partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+        )
+        return self.receive_fetch()
+
+    def send_fetch(
+        self,
+        partitions: tuple[FetchPartition, ...],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 32 << 20,
+        isolation: int = READ_COMMITTED,
+        rack: str = "",
+    ) -> None:
+        """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         body = fetch.fetch_body(
             partitions,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation=isolation,
+            rack=rack,
         )
-        answer = self._answer_to(self._send(fetch.API_KEY, fetch.VERSION, [body]), _QUESTION_S)
+        self._unanswered.append(self._send(fetch.API_KEY, fetch.VERSION, [body]))
+
+    def receive_fetch(self, room: Room | None = None) -> list[FetchedPartition]:
+        """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
+        or else into a buffer of their own."""
+        self._transport.patient_for(_QUESTION_S)
+        answer = self._receive(self._unanswered.popleft(), room)
+        self._transport.patient_for(_PATIENCE_S)
         try:
             self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
         except (struct.error, IndexError, ValueError) as problem:
@@ -172,22 +201,25 @@ class Connection(Transactions):
     def _send(self, api_key: int, version: int, body: list[Piece]) -> int:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = _HEADER.pack(api_key, version, self._correlation)
-        head += len(_CLIENT_ID).to_bytes(2, "big") + _CLIENT_ID
+        head += len(self._client_id).to_bytes(2, "big") + self._client_id
         head += b"\x00"  # request header v2: no tagged fields; every version used here is flexible
         self._transport.send([head, *body])
         return self._correlation
 
-    def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
+    def _free_to_ask(self) -> None:
         if self._unanswered:
-            raise ProtocolError("a question was asked while a Produce was unanswered", alias=self.alias)
+            raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
+
+    def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
+        self._free_to_ask()
         self._transport.patient_for(min(patience_s, _PATIENCE_S))
         answer = self._receive(correlation)
         self._transport.patient_for(_PATIENCE_S)
         return answer
 
-    def _receive(self, correlation: int) -> memoryview:
+    def _receive(self, correlation: int, room: Room | None = None) -> memoryview:
         try:
-            frame = self._transport.receive()
+            frame = self._transport.receive(room)
         except Unreachable:
             _lost_at[self.address] = time.monotonic()
             raise
@@ -215,6 +247,8 @@ class Connection(Transactions):
 
 
 def _encoded(question: Any) -> bytes:
+    if isinstance(question, Encoded):
+        return question.body
     buffer = io.BytesIO()
     entity_writer(type(question))(buffer, question)
     return buffer.getvalue()

@@ -12,8 +12,9 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 
+from clusters.varints import read_uvarint, uvarint
+from clusters.wire.flexible import skip_tags
 from clusters.wire.messages import FetchedPartition, FetchPartition
-from clusters.wire.varints import read_uvarint, skip_tags, uvarint
 
 API_KEY = 1
 VERSION = 13
@@ -28,9 +29,15 @@ _EMPTY = memoryview(b"")
 
 
 def fetch_body(
-    partitions: Iterable[FetchPartition], *, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int
+    partitions: Iterable[FetchPartition],
+    *,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation: int,
+    rack: str = "",
 ) -> bytes:
-    """The request body of a sessionless Fetch as a consumer sends it."""
+    """The request body of a sessionless Fetch as a consumer sends it. rack: where it stands (KIP-392)."""
     by_topic: dict[uuid.UUID, list[FetchPartition]] = defaultdict(list)
     for part in partitions:
         by_topic[part.topic_id].append(part)
@@ -42,7 +49,8 @@ def fetch_body(
         for part in parts:
             body += _WANTED.pack(part.partition, -1, part.offset, part.last_epoch, -1, part.max_bytes, 0)
         body += b"\0"  # tags of the topic
-    body += b"\1\1\0"  # no forgotten topics, no rack, no tags
+    place = rack.encode()
+    body += b"\1" + uvarint(len(place) + 1) + place + b"\0"  # no forgotten topics, rack, no tags
     return bytes(body)
 
 
@@ -74,7 +82,8 @@ def _partition(body: memoryview, at: int, topic_id: uuid.UUID) -> tuple[FetchedP
     for _ in range(count - 1):
         aborted.append(_ABORTED.unpack_from(body, at))
         at = skip_tags(body, at + _ABORTED.size)
-    at += 4  # preferred read replica: only asked for with a rack id
+    preferred = int.from_bytes(body[at : at + 4], "big", signed=True)
+    at += 4
     length, at = read_uvarint(body, at)
     records = body[at : at + length - 1] if length > 1 else _EMPTY
     at += max(length - 1, 0)
@@ -88,6 +97,8 @@ def _partition(body: memoryview, at: int, topic_id: uuid.UUID) -> tuple[FetchedP
             diverging = (epoch, end) if end >= 0 else None
         at += size
     return (
-        FetchedPartition(topic_id, index, error, high, stable, log_start, records, tuple(aborted), diverging),
+        FetchedPartition(
+            topic_id, index, error, high, stable, log_start, records, tuple(aborted), diverging, preferred
+        ),
         at,
     )

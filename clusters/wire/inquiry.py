@@ -1,4 +1,4 @@
-"""Questions that only read, to brokers of any age: the version of each is the newest that both sides know.
+"""Administrative requests to brokers of any age: the version of each is the newest that both sides know.
 
 The data plane (`clusters.wire.connection`) speaks fixed versions, because it must know what they do to a log. A scan
 looks at whatever cluster is there, and what it asks has meant the same since its first version.
@@ -11,15 +11,34 @@ from typing import Any
 
 from kio.schema.index import api_key_map, schema_name_map
 
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised
+from clusters.admin import wrong_cluster
+from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
-from clusters.wire.question import answered, asked, correlation_of, schema
+from clusters.wire.question import answered, asked, correlation_of, filled, schema
 from clusters.wire.security import opened
 
-API_VERSIONS = 18
+METADATA, API_VERSIONS = 3, 18
 _UNSUPPORTED = 35  # the answer to an ApiVersions newer than the broker, in version 0, with the versions it knows
 _REFUSALS = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED, 30})
+
+
+def inquire(settings: ConnectionSettings, *, timeout_s: float = 15.0) -> Inquiry:
+    """To the first bootstrap address that answers. Raises what `Inquiry` raises, and WrongCluster where settings pin
+    another cluster."""
+    last = settings.unreachable("no bootstrap address is given")
+    for host, _, port in (each.rpartition(":") for each in settings.bootstrap):
+        try:
+            found = Inquiry(settings, (host.strip("[]"), int(port)), timeout_s=timeout_s)
+            actual = found.cluster_id() if settings.cluster_id is not None else None
+        except Unreachable as error:
+            last = error
+            continue
+        if actual != settings.cluster_id:
+            found.close()
+            raise wrong_cluster(settings, str(actual))
+        return found
+    raise last
 
 
 class Inquiry:
@@ -45,19 +64,49 @@ class Inquiry:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._frames.close()
 
-    def ask(self, api_key: int, *, lowest: int = 0, **values: Any) -> Any:
-        """The answer, in the newest version from `lowest` on; values that a version has no field for are left out."""
+    def knows(self, api_key: int, version: int) -> bool:
+        """Whether the broker can be asked in this version."""
+        low, high = self.versions.get(api_key, (0, -1))
+        return low <= version <= high
+
+    def ask(self, api_key: int, *, lowest: int = 0, highest: int = 1 << 15, **values: Any) -> Any:
+        """The answer, in the newest version between `lowest` and `highest`; values that a version has no field for
+        are left out."""
         name = api_key_map[api_key]
         low, high = self.versions.get(api_key, (0, -1))
-        ours = [version for version in schema_name_map[name] if max(low, lowest) <= version <= high]
+        ours = [each for each in schema_name_map[name] if max(low, lowest) <= each <= min(high, highest)]
         if not ours:
             raise RequestRefused(
                 f"{self._frames.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
                 alias=self.alias,
             )
         return self._exchange(name, max(ours), values)
+
+    def topics(self) -> list[str]:
+        """The names of all topics that are shown to us, sorted; none is created by asking."""
+        return sorted(str(topic.name) for topic in self._metadata(None).topics)
+
+    def cluster_id(self) -> str:
+        return str(self._metadata(()).cluster_id)
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """Broker id → address, of those that live."""
+        return {int(each.node_id): (str(each.host), int(each.port)) for each in self._metadata(()).brokers}
+
+    def _metadata(self, topics: tuple[()] | None) -> Any:
+        return self.ask(
+            METADATA,
+            lowest=4,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
 
     def check(self, error_code: int, doing: str) -> None:
         """Raise for an error in an answer: Unauthorised or RequestRefused."""
@@ -81,8 +130,7 @@ class Inquiry:
         return answer
 
     def _exchange(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
-        kind = schema(name, version, "request")
-        request = kind(**{key: value for key, value in values.items() if key in kind.__dataclass_fields__})
+        request = filled(schema(name, version, "request"), values)
         self._correlation += 1
         self._frames.send(asked(request, self._correlation))
         frame = self._frames.receive()

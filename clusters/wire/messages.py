@@ -55,6 +55,8 @@ class FetchedPartition:
 
     aborted: (producer id, first offset) of the aborted transactions that touch `records` (read_committed only).
     diverging_epoch: (epoch, end offset) when the source log was truncated below the asked position, else None.
+    preferred: the broker to read from instead, when the question told its rack (KIP-392; there are no records then),
+    or -1.
     """
 
     topic_id: uuid.UUID
@@ -66,6 +68,7 @@ class FetchedPartition:
     records: memoryview
     aborted: tuple[tuple[int, int], ...] = ()
     diverging_epoch: tuple[int, int] | None = None
+    preferred: int = -1
 
 
 @dataclass(frozen=True, slots=True)

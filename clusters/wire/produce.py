@@ -11,8 +11,9 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 
+from clusters.varints import read_uvarint, uvarint
+from clusters.wire.flexible import read_text, skip_tags
 from clusters.wire.messages import ProducedPartition, ProducePartition
-from clusters.wire.varints import read_text, read_uvarint, skip_tags, uvarint
 
 API_KEY = 0
 VERSION = 13

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from kio.index import load_entity_module
 from kio.serial import entity_reader, entity_writer
@@ -20,6 +23,33 @@ def schema(name: str, version: int, side: Literal["request", "response"]) -> Any
     """The class of a request or answer: `list_groups` → ListGroupsRequest."""
     kind: Any = EntityType.request if side == "request" else EntityType.response
     return getattr(load_entity_module(name, version, kind), name.title().replace("_", "") + side.title())
+
+
+def filled(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A request of this class, or a part of one. Parts may be given as mappings, in sequences; values that the class
+    has no field for are left out."""
+    parts = _parts(kind)
+    return kind(
+        **{
+            key: tuple(filled(parts[key], each) if isinstance(each, Mapping) else each for each in value)
+            if key in parts and value is not None
+            else value
+            for key, value in values.items()
+            if key in kind.__dataclass_fields__
+        }
+    )
+
+
+@lru_cache(maxsize=1024)
+def _parts(kind: Any) -> dict[str, Any]:
+    """Fields that hold a tuple of other entities → their class."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        for each in (hint, *get_args(hint)):
+            inner = get_args(each)[0] if get_origin(each) is tuple else None
+            if is_dataclass(inner):
+                found[name] = inner
+    return found
 
 
 def asked(request: Any, correlation: int) -> list[Piece]:

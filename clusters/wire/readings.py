@@ -1,5 +1,5 @@
 """What raw requests tell of a cluster, and librdkafka does not (or not well enough): log sizes, groups of every type
-with their members, ACLs, client quotas.
+with their members, ACLs, client quotas, SCRAM users, topic configs with what they would be otherwise.
 
 librdkafka 2.16 answers a DescribeAcls that the broker refuses with no bindings and no error.
 """
@@ -7,8 +7,8 @@ librdkafka 2.16 answers a DescribeAcls that the broker refuses with no bindings 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import astuple
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from kio.schema.types import GroupId
@@ -22,16 +22,22 @@ from clusters.wire.inquiry import Inquiry
 from topology.inventory import InventoryAcl
 
 DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_ACLS, DESCRIBE_LOG_DIRS, DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
+DESCRIBE_CONFIGS, DESCRIBE_SCRAM_USERS = 32, 50
+Entity = tuple[tuple[str, str | None], ...]  # of a quota: (("user", "ann"), ("client-id", None)); None is the default
+SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
+_TOPIC, _OWN_CONFIG = i8(2), 1  # ConfigResource.Type.TOPIC; DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG
+_GROUP = i8(32)  # ConfigResource.Type.GROUP
+_TOPICS_A_REQUEST = 100
 _SECURITY_DISABLED = 54
 _ANY = i8(1)
 # org.apache.kafka.common.acl and .resource: the codes of AclOperation, AclPermissionType, ResourceType, PatternType
-_OPERATIONS = (
+OPERATIONS = (
     *("UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION"),
     *("DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
 )
-_PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
-_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
-_PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
+PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 # group type → (the request that describes it, its field of ids); classic groups answer to DescribeGroups
 _DESCRIBERS = {
     "classic": (DESCRIBE_GROUPS, "groups"),
@@ -95,11 +101,11 @@ def acls(inquiry: Inquiry) -> tuple[InventoryAcl, ...] | None:
     found = (
         InventoryAcl(
             principal=str(acl.principal),
-            operation=_word(_OPERATIONS, acl.operation),
-            permission=_word(_PERMISSIONS, acl.permission_type),
-            resource=_word(_RESOURCES, resource.resource_type),
+            operation=_word(OPERATIONS, acl.operation),
+            permission=_word(PERMISSIONS, acl.permission_type),
+            resource=_word(RESOURCES, resource.resource_type),
             name=str(resource.resource_name),
-            pattern=_word(_PATTERNS, resource.pattern_type),
+            pattern=_word(PATTERNS, resource.pattern_type),
             host=str(acl.host),
         )
         for resource in answer.resources
@@ -110,14 +116,95 @@ def acls(inquiry: Inquiry) -> tuple[InventoryAcl, ...] | None:
 
 def quotas(inquiry: Inquiry) -> dict[str, dict[str, float]]:
     """Entity (`user=app`, `user=<default>,client-id=web`) → limit → value. Raises Unauthorised."""
+    return {
+        ",".join(f"{kind}={name or '<default>'}" for kind, name in entity): limits
+        for entity, limits in client_quotas(inquiry).items()
+    }
+
+
+def client_quotas(inquiry: Inquiry) -> dict[Entity, dict[str, float]]:
+    """Entity → limit (`producer_byte_rate`) → value, for each broker. Raises Unauthorised."""
     answer = inquiry.ask(DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
     inquiry.check(int(answer.error_code), "reading client quotas")
     return {
-        ",".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in entry.entity): {
-            str(limit.key): float(limit.value) for limit in entry.values
-        }
+        tuple(
+            (str(part.entity_type), None if part.entity_name is None else str(part.entity_name))
+            for part in entry.entity
+        ): {str(limit.key): float(limit.value) for limit in entry.values}
         for entry in answer.entries or ()
     }
+
+
+def scram_users(inquiry: Inquiry) -> dict[str, dict[str, int]]:
+    """User → mechanism (`SCRAM-SHA-512`) → iterations; brokers never tell more (KIP-554). Raises Unauthorised.
+
+    All users are asked for by an empty list: a broker that refuses "null" (as documented) never answers (Kafka 4.3).
+    """
+    answer = inquiry.ask(DESCRIBE_SCRAM_USERS, users=())
+    inquiry.check(int(answer.error_code), "reading SCRAM users")
+    return {
+        str(user.user): {
+            _word(SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
+        }
+        for user in answer.results
+        if int(user.error_code) == codes.NONE
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One config of a topic: the value in force, whether it is set on the topic itself, whether it can be changed, and
+    what it would be if the topic did not say (None: not known). Secret values are None."""
+
+    value: str | None
+    own: bool
+    fixed: bool
+    otherwise: str | None
+
+
+def topic_configs(inquiry: Inquiry, topics: Sequence[str]) -> tuple[dict[str, dict[str, TopicConfig]], dict[str, str]]:
+    """Topic → key → config, and topic → why it is not told. Topics that are gone are in neither."""
+    found: dict[str, dict[str, TopicConfig]] = {}
+    refused: dict[str, str] = {}
+    for start in range(0, len(topics), _TOPICS_A_REQUEST):
+        resources = [
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None}
+            for name in topics[start : start + _TOPICS_A_REQUEST]
+        ]
+        answer = inquiry.ask(
+            DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
+        )
+        for result in answer.results:
+            code = int(result.error_code)
+            if code == codes.NONE:
+                found[str(result.resource_name)] = {str(each.name): _topic_config(each) for each in result.configs}
+            elif code != codes.UNKNOWN_TOPIC_OR_PARTITION:
+                refused[str(result.resource_name)] = codes.name_of(code)
+    return found, refused
+
+
+def group_configs(inquiry: Inquiry, group: str) -> tuple[dict[str, str], str]:
+    """What brokers hold groups of that name to (KIP-848, KIP-932, KIP-1071), set on the group or their own default, by
+    key; and why it is not told ("": it is). A group need not exist. Brokers before 3.8 know no such settings."""
+    resource = {"resource_type": _GROUP, "resource_name": group, "configuration_keys": None}
+    answer = inquiry.ask(
+        DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
+    )
+    [result] = answer.results
+    code = int(result.error_code)
+    values = {str(each.name): str(each.value) for each in result.configs if each.value is not None}
+    return values, "" if code == codes.NONE else codes.name_of(code)
+
+
+def _topic_config(entry: Any) -> TopicConfig:
+    """Synonyms come in the order in which they count; the first that is not the topic's own is the default."""
+    others = [each.value for each in entry.synonyms if int(each.source) != _OWN_CONFIG]
+    return TopicConfig(
+        None if entry.value is None or entry.is_sensitive else str(entry.value),
+        int(entry.config_source) == _OWN_CONFIG,
+        bool(entry.read_only),
+        None if not others or others[0] is None else str(others[0]),
+    )
 
 
 def _described(inquiry: Inquiry, kind: str, ids: list[str]) -> dict[str, tuple[str, int]]:

@@ -18,7 +18,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import codes, sasl
 from clusters.wire.question import answered, asked, schema
 from clusters.wire.tls import TlsTransport
-from clusters.wire.transport import Piece, Transport
+from clusters.wire.transport import Piece, Room, Transport
 
 _API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
 _UNSUPPORTED_MECHANISM = 33
@@ -36,7 +36,7 @@ class Frames(Protocol):
     def buffered(self) -> bool: ...
     def fileno(self) -> int: ...
     def send(self, pieces: Sequence[Piece]) -> None: ...
-    def receive(self) -> memoryview: ...
+    def receive(self, room: Room | None = None) -> memoryview: ...
     def patient_for(self, seconds: float) -> None: ...
     def close(self) -> None: ...
     def ended(self) -> bool: ...
@@ -163,10 +163,10 @@ class Session:
         self._transport.send(pieces)
         self._expected += 1
 
-    def receive(self) -> memoryview:
+    def receive(self, room: Room | None = None) -> memoryview:
         if self._arrived:
             return self._arrived.popleft()
-        frame = self._transport.receive()
+        frame = self._transport.receive(room)
         self._expected -= 1
         return frame
 

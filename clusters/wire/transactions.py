@@ -9,6 +9,7 @@ the next, and so do the sequence numbers.
 from __future__ import annotations
 
 import datetime
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from typing import Any, NamedTuple, Protocol
 
@@ -62,11 +63,12 @@ class TransactionWire(Wire, Protocol):
         ...
 
 
-class Transactions:
-    """What a connection gets to be a `TransactionWire`; `ask` sends a question and reads the answer."""
+class Transactions(ABC):
+    """What a connection gets to be a `TransactionWire`."""
 
+    @abstractmethod
     def ask(self, question: Any, answer_type: Any) -> Any:
-        raise NotImplementedError
+        """Send a question and read the answer."""
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
         question = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(transactional_id,))

@@ -19,6 +19,20 @@ _PIECES_A_CALL = 512  # below IOV_MAX (1024 on Linux)
 _BUFFER = 4 << 20
 
 
+class Room:
+    """Memory that answers are received into, one after the other: views into an answer are valid until the next. New
+    memory costs as much as receiving into it, because the system hands it out page by page, zeroed."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(bytearray())
+
+    def of(self, length: int) -> memoryview:
+        """That many bytes of it; what they hold does not matter."""
+        if len(self._memory) < length:
+            self._memory = memoryview(bytearray(length + length // 4))
+        return self._memory[:length]
+
+
 class Transport:
     """A blocking connection without TLS. Every failure becomes Unreachable and leaves the connection closed.
 
@@ -53,14 +67,14 @@ class Transport:
             self.close()
             raise self._lost(SENDING, error) from error
 
-    def receive(self) -> memoryview:
-        """The next frame. The buffer is fresh: views into it stay valid."""
+    def receive(self, room: Room | None = None) -> memoryview:
+        """The next frame, in `room` or else in a buffer of its own: views into that stay valid."""
         (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
         if not 0 <= length <= _LARGEST_ANSWER:
             self.close()
             why = f"an answer of {length} bytes is not Kafka's protocol"
             raise Unreachable.at(self.alias, [self.address], why, protocol=self._protocol)
-        return self._exactly(length)
+        return self._exactly(length, room)
 
     def patient_for(self, seconds: float) -> None:
         """How long to wait for bytes from now on, before the connection counts as lost."""
@@ -94,8 +108,8 @@ class Transport:
         """Whether bytes have arrived that the socket does not show as readable."""
         return False
 
-    def _exactly(self, length: int) -> memoryview:
-        view = memoryview(bytearray(length))
+    def _exactly(self, length: int, room: Room | None = None) -> memoryview:
+        view = memoryview(bytearray(length)) if room is None else room.of(length)
         got = 0
         try:
             while got < length:

@@ -1,0 +1,96 @@
+"""Which topics of a flow have the same offsets at both ends, and why others do not. In `watershed.flows` of the flow's
+target, one record a topic: decided once, and for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from clusters.control import FLOWS, ControlWriter, read_log
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.flows import ALIGNMENT_PREFIX
+from clusters.settings import ConnectionSettings
+
+Mode = Literal["aligned", "mapped"]
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRecord:
+    """topic is the source's name. reason says why offsets are translated, although the file asks for equal ones. way:
+    of an aligned topic, how offsets without records are filled. by: who decided; at_ms: milliseconds since 1970."""
+
+    flow: str
+    topic: str
+    mode: Mode
+    reason: str = ""
+    way: Literal["markers", "transactions"] = "transactions"
+    by: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{ALIGNMENT_PREFIX}{self.flow}|{self.topic}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "flow": self.flow,
+            "topic": self.topic,
+            "mode": self.mode,
+            "reason": self.reason,
+            "way": self.way,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> AlignmentRecord:
+        """Raises `ProtocolError`."""
+        try:
+            if value["schema"] != SCHEMA or value["mode"] not in ("aligned", "mapped"):
+                raise ValueError(f"schema {value['schema']}, mode {value['mode']}")
+            return cls(
+                flow=value["flow"],
+                topic=value["topic"],
+                mode=value["mode"],
+                reason=value["reason"],
+                way=value["way"],
+                by=value["by"],
+                at_ms=value["at_ms"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"{FLOWS} holds a record about equal offsets that this version cannot read ({error!r}). Use the "
+                "version that wrote it, or a newer one.",
+                topic=FLOWS,
+            ) from None
+
+
+def read_alignments(settings: ConnectionSettings) -> dict[tuple[str, str], AlignmentRecord]:
+    """By flow and source topic; the first record counts. Empty when the cluster has no control topics yet."""
+    found: dict[tuple[str, str], AlignmentRecord] = {}
+    try:
+        for record in read_log(settings, FLOWS):
+            if record.key.startswith(ALIGNMENT_PREFIX) and record.value is not None:
+                decided = AlignmentRecord.from_json(record.value)
+                found.setdefault((decided.flow, decided.topic), decided)
+    except TopicMissing:
+        return {}
+    return found
+
+
+def agree(writer: ControlWriter, settings: ConnectionSettings, record: AlignmentRecord) -> AlignmentRecord:
+    """Write a decision; the one that counts, which is another's if that came first. Raises ClusterError.
+
+    Where one is there already nothing is written: what another worker has done with the topic since (it holds offsets
+    now, it was copied) may be why this one decided otherwise, and compaction keeps the record that was written last.
+    """
+    there = read_alignments(settings).get((record.flow, record.topic))
+    if there is not None:
+        return there
+    writer.put(FLOWS, record.key, record.to_json())
+    first = read_alignments(settings)[record.flow, record.topic]
+    if first != record:
+        writer.put(FLOWS, first.key, first.to_json())  # compaction keeps the last one
+    return first

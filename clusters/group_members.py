@@ -1,0 +1,161 @@
+"""Who is in a group, and of what type it is, by the describing request of that type.
+
+librdkafka's own describing aborts the whole process at times (see `clusters.requests`), and does not know all types.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.types import GroupId
+
+from clusters.group_offsets import COORDINATORS_S, GroupOffsets
+from clusters.wire import codes
+from clusters.wire.inquiry import Inquiry
+
+DESCRIBE_GROUPS, DESCRIBE_CONSUMER, DESCRIBE_SHARE, DESCRIBE_STREAMS = 15, 69, 77, 89
+STREAM: Final = "stream"  # what an application of Kafka Streams in a classic group calls its assignor
+_UNKNOWN, _UNSUPPORTED = 69, 35  # GROUP_ID_NOT_FOUND (or of another type); UNSUPPORTED_VERSION: type is switched off
+_MOVING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+_AWAY = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH (KIP-848)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """instance: its `group.instance.id` (KIP-345), None for a dynamic member. away: a static member of a KIP-848 group
+    that has left, and keeps its place until its session ends; brokers do not tell this of classic ones. topics: what
+    it subscribes to, or was given."""
+
+    client: str
+    host: str
+    instance: str | None = None
+    away: bool = False
+    topics: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        instance = f" (group.instance.id {self.instance}{', has left' if self.away else ''})" if self.instance else ""
+        return f"{self.client} at {self.host.removeprefix('/')}{instance}"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """type: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071), or `unknown` for a group that
+    does not exist. assignor: of a classic group only while it is stable. internal: topics that an application of
+    KIP-1071 keeps for itself, as its topology says; None where brokers are not told."""
+
+    id: str
+    type: str
+    state: str
+    assignor: str = ""
+    members: tuple[Member, ...] = ()
+    internal: tuple[str, ...] | None = None
+
+    @property
+    def static(self) -> tuple[str, ...]:
+        return tuple(sorted(each.instance for each in self.members if each.instance is not None))
+
+
+def described(at: GroupOffsets, group: str) -> Described:
+    """Raises ClusterError."""
+    until = time.monotonic() + COORDINATORS_S
+    while True:
+        inquiry = at.coordinator(group)
+        code, found = _asked(inquiry, group)
+        if code not in _MOVING or time.monotonic() > until:
+            inquiry.check(code, f"describing group {group}")
+            return found
+        at.forget(group)
+
+
+def _asked(inquiry: Inquiry, group: str) -> tuple[int, Described]:
+    """The first type that knows the group; there is never more than one."""
+    for key, read in ((DESCRIBE_GROUPS, _classic), (DESCRIBE_CONSUMER, _consumer), (DESCRIBE_SHARE, _share),
+                      (DESCRIBE_STREAMS, _streams)):  # fmt: skip
+        if not any(inquiry.knows(key, version) for version in range(7)):
+            continue  # brokers older than this type
+        ids = (GroupId(group),)
+        answer = inquiry.ask(key, highest=6, groups=ids, group_ids=ids, include_authorized_operations=False)
+        [found] = answer.groups
+        code = int(found.error_code)
+        if code not in (codes.NONE, _UNKNOWN, _UNSUPPORTED):
+            return code, Described(group, "unknown", "Dead")
+        if code == codes.NONE and str(found.group_state) != "Dead":
+            return codes.NONE, read(group, found)
+    return codes.NONE, Described(group, "unknown", "Dead")
+
+
+def _classic(group: str, found: Any) -> Described:
+    members = tuple(
+        Member(
+            str(each.client_id),
+            str(each.client_host),
+            getattr(each, "group_instance_id", None),
+            topics=_subscribed(bytes(each.member_metadata)) if found.protocol_type == "consumer" else frozenset(),
+        )
+        for each in found.members
+    )
+    return Described(group, "classic", str(found.group_state), str(found.protocol_data), members)
+
+
+def _consumer(group: str, found: Any) -> Described:
+    members = tuple(
+        Member(
+            str(each.client_id),
+            str(each.client_host),
+            each.instance_id,
+            int(each.member_epoch) == _AWAY,
+            frozenset(map(str, each.subscribed_topic_names)) | _given(each.assignment, each.target_assignment),
+        )
+        for each in found.members
+    )
+    return Described(group, "consumer", str(found.group_state), str(found.assignor_name), members)
+
+
+def _share(group: str, found: Any) -> Described:
+    members = tuple(
+        Member(
+            str(each.client_id),
+            str(each.client_host),
+            topics=frozenset(map(str, each.subscribed_topic_names)) | _given(each.assignment),
+        )
+        for each in found.members
+    )
+    return Described(group, "share", str(found.group_state), str(found.assignor_name), members)
+
+
+def _streams(group: str, found: Any) -> Described:
+    parts = (found.topology.subtopologies or ()) if found.topology is not None else ()
+    reads = frozenset(str(topic) for part in parts for topic in part.source_topics)
+    members = tuple(
+        Member(str(each.client_id), str(each.client_host), each.instance_id, int(each.member_epoch) == _AWAY, reads)
+        for each in found.members
+    )
+    return Described(group, "streams", str(found.group_state), "", members, tuple(sorted(set(_internal(parts)))))
+
+
+def _internal(parts: Any) -> Iterator[str]:
+    for part in parts:
+        for topic in (*part.state_changelog_topics, *part.repartition_source_topics):
+            yield str(topic.name)
+
+
+def _given(*assignments: Any) -> frozenset[str]:
+    return frozenset(str(each.topic_name) for given in assignments for each in given.topic_partitions)
+
+
+def _subscribed(metadata: bytes) -> frozenset[str]:
+    """The topics of a ConsumerProtocolSubscription (ConsumerProtocolSubscription.json): version, then names. A member
+    that waits for its first round has none yet."""
+    if len(metadata) < 6:
+        return frozenset()
+    (count,), at = struct.unpack_from(">i", metadata, 2), 6
+    names: list[str] = []
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", metadata, at)
+        names.append(metadata[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    return frozenset(names)

@@ -1,0 +1,438 @@
+"""The groups of one cluster with what is committed for them, many groups a request (KIP-709), of every type.
+
+librdkafka reads one group a request, does not hand back what share groups hold, and describes groups unsafely (see
+`clusters.requests`). Here every round asks the brokers anew over raw connections: coordinators move, sessions expire,
+secrets rotate, and a round is rare.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from kio.schema.alter_share_group_offsets.v0 import request as alter_share
+from kio.schema.describe_share_group_offsets.v1 import request as share
+from kio.schema.list_offsets.v7 import request as list_offsets
+from kio.schema.metadata.v12 import request as metadata
+from kio.schema.offset_commit.v8 import request as offset_commit
+from kio.schema.offset_fetch.v9 import request as offset_fetch
+from kio.schema.types import BrokerId, GroupId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from clusters.admin import wrong_cluster
+from clusters.errors import RequestRefused, Unreachable
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.wire import codes
+from clusters.wire.inquiry import Inquiry
+
+LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 2, 3, 8, 9, 10, 16
+DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS = 90, 91
+GROUPS_A_REQUEST: Final = 200
+COORDINATORS_S = 10.0  # for a cluster to make its offsets topic, or to move it
+_UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
+_GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
+# of a share group's partition: it has a start offset or none, its topic is gone, or is not shown to this user
+_NOT_SHOWN = frozenset({codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED})
+_MOVING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+# UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP: a group that came alive; the first two are how commits from
+# outside into a live group are refused
+_ALIVE = frozenset({25, 27, 68})
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """state in Kafka's spelling; type `classic`, `consumer` (KIP-848), `share` (KIP-932) or `streams` (KIP-1071).
+    protocol: of a classic group what its members speak: `consumer`, `connect`, ...; empty for one that only commits."""
+
+    id: str
+    state: str
+    type: str = "classic"
+    protocol: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset as it is committed, with the text that brokers keep beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is committed for a group. unstable: partitions whose commit is part of an open transaction, or cannot be
+    told now. error: why nothing is known. lag: of share groups, how many offsets from the start offset to the log's
+    end are not done with (KIP-1226; brokers before 4.2 do not tell)."""
+
+    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    unstable: frozenset[TopicPartition] = frozenset()
+    error: str = ""
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """topic_id: as text; start, stable (where committed records end), end: offsets."""
+
+    topic_id: str
+    start: int
+    stable: int
+    end: int
+
+
+class GroupOffsets:
+    """A round of questions to one cluster, the one that `settings` pins. Raises ClusterError; not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings, timeout_s: float = 15.0) -> None:
+        self.settings, self._timeout_s = settings, timeout_s
+        self._stack = ExitStack()
+        self._open: dict[tuple[str, int], Inquiry] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._coordinators: dict[str, int] = {}
+        self._moved: set[str] = set()  # groups whose coordinator said that it is not, or not yet
+        self.cluster_id = ""
+
+    def __enter__(self) -> Self:
+        try:
+            answer = self._first().ask(METADATA, lowest=2, highest=12, **_topics_asked(()))
+        except BaseException:
+            self._stack.close()
+            raise
+        self.cluster_id = str(answer.cluster_id)
+        if self.settings.cluster_id not in (None, self.cluster_id):
+            self._stack.close()
+            raise wrong_cluster(self.settings, self.cluster_id)
+        self._brokers = {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def listed(self) -> dict[str, ListedGroup]:
+        """Every group that is shown to this user, by id."""
+        found: dict[str, ListedGroup] = {}
+        for node in sorted(self._brokers):
+            inquiry = self._to(node)
+            answer = inquiry.ask(LIST_GROUPS, highest=5, states_filter=(), types_filter=())
+            inquiry.check(int(answer.error_code), "listing groups")
+            for each in answer.groups:
+                kind = str(getattr(each, "group_type", "") or "classic").lower()
+                state = str(getattr(each, "group_state", ""))
+                if state != "Dead":
+                    found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
+        return found
+
+    def held(self, groups: Iterable[str]) -> dict[str, Held]:
+        """What is committed for consumer groups, whatever their topics. A group that does not exist holds nothing."""
+        until = time.monotonic() + COORDINATORS_S
+        found = self._held_now(groups)
+        while self._moved and time.monotonic() < until:
+            found |= self._held_now(self._forgotten())
+        self._moved.clear()
+        return found
+
+    def _held_now(self, groups: Iterable[str]) -> dict[str, Held]:
+        found: dict[str, Held] = {}
+        for node, ids in self._by_coordinator(groups, found):
+            inquiry = self._to(node)
+            if inquiry.knows(OFFSET_FETCH, 8):
+                for some in _batches(ids, GROUPS_A_REQUEST):
+                    wanted = tuple(
+                        offset_fetch.OffsetFetchRequestGroup(group_id=GroupId(each), topics=None) for each in some
+                    )
+                    answer = inquiry.ask(OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
+                    for group in answer.groups:
+                        found[str(group.group_id)] = self._held(str(group.group_id), group)
+            else:
+                for each in ids:
+                    answer = inquiry.ask(
+                        OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
+                    )
+                    found[each] = self._held(each, answer)
+        return found
+
+    def share_held(self, groups: Iterable[str]) -> dict[str, Held]:
+        """The start offsets of share groups: everything below is done with. Partitions without one are left out."""
+        found: dict[str, Held] = {}
+        for node, ids in self._by_coordinator(groups, found):
+            for some in _batches(ids, GROUPS_A_REQUEST):
+                wanted = tuple(
+                    share.DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(each), topics=None) for each in some
+                )
+                for group in self._to(node).ask(DESCRIBE_SHARE_OFFSETS, highest=1, groups=wanted).groups:
+                    found[str(group.group_id)] = self._share_held(group)
+        return found
+
+    def commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, str]:
+        """Commit for a group from outside; why not, by partition. No leader epoch goes along: one of another cluster
+        makes the Java consumer read nothing (design 02). A live group is refused by its coordinator."""
+        by_topic: dict[str, list[Any]] = defaultdict(list)
+        for place, position in sorted(positions.items()):
+            by_topic[place.topic].append(
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=i32(place.partition),
+                    committed_offset=i64(position.offset),
+                    committed_metadata=position.metadata,
+                )
+            )
+        topics = tuple(
+            offset_commit.OffsetCommitRequestTopic(name=TopicName(name), partitions=tuple(parts))
+            for name, parts in by_topic.items()
+        )
+        until = time.monotonic() + COORDINATORS_S
+        while True:
+            errors = self._commit_now(group, topics, positions)
+            if not self._moved or time.monotonic() > until:
+                self._moved.clear()
+                return errors
+            self._forgotten()
+
+    def _commit_now(
+        self, group: str, topics: tuple[Any, ...], positions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        inquiry, error = self._coordinator(group)
+        if inquiry is None:
+            return dict.fromkeys(positions, error)
+        answer = inquiry.ask(
+            OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
+            generation_id=i32(-1), generation_id_or_member_epoch=i32(-1),
+        )  # fmt: skip
+        errors = {
+            TopicPartition(str(topic.name), int(part.partition_index)): int(part.error_code)
+            for topic in answer.topics
+            for part in topic.partitions
+            if int(part.error_code) != codes.NONE
+        }
+        if any(code in _MOVING for code in errors.values()):
+            self._moved.add(group)
+        return {place: self._refusal(code, "a commit") for place, code in errors.items()}
+
+    def alter_share(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Set the start offsets of a share group without members; why not, by partition."""
+        by_topic: dict[str, list[Any]] = defaultdict(list)
+        for place, offset in sorted(offsets.items()):
+            by_topic[place.topic].append(
+                alter_share.AlterShareGroupOffsetsRequestPartition(
+                    partition_index=i32(place.partition), start_offset=i64(offset)
+                )
+            )
+        topics = tuple(
+            alter_share.AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(name), partitions=tuple(parts))
+            for name, parts in by_topic.items()
+        )
+        inquiry, error = self._coordinator(group)
+        if inquiry is None:
+            return dict.fromkeys(offsets, error)
+        answer = inquiry.ask(ALTER_SHARE_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
+        if int(answer.error_code) != codes.NONE:
+            return dict.fromkeys(offsets, self._refusal(int(answer.error_code), "setting the start offsets"))
+        return {
+            TopicPartition(str(topic.topic_name), int(part.partition_index)): self._refusal(
+                int(part.error_code), "setting the start offset"
+            )
+            for topic in answer.responses
+            for part in topic.partitions
+            if int(part.error_code) != codes.NONE
+        }
+
+    def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Log]:
+        """Of those that exist and whose leader answers now."""
+        wanted = sorted(set(partitions))
+        leaders: dict[int, list[TopicPartition]] = defaultdict(list)
+        ids: dict[str, str] = {}
+        for some in _batches(sorted({place.topic for place in wanted}), 1000):
+            answer = self._first().ask(METADATA, lowest=4, highest=12, **_topics_asked(some))
+            for topic in answer.topics:
+                ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
+                led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
+                for place in (each for each in wanted if each.topic == topic.name and each.partition in led):
+                    leaders[led[place.partition]].append(place)
+        found: dict[TopicPartition, Log] = {}
+        for node, places in leaders.items():
+            if node not in self._brokers:
+                continue
+            ends = self._offsets(node, places, -1, 0)  # first: what lands later is beyond them all
+            stable = self._offsets(node, places, -1, 1)
+            starts = self._offsets(node, places, -2, 0)
+            for place in places:
+                if place in starts and place in stable and place in ends:
+                    end = ends[place]
+                    found[place] = Log(ids[place.topic], starts[place], min(stable[place], end), end)
+        return found
+
+    def topic_names(self) -> list[str]:
+        answer = self._first().ask(METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
+                                   include_topic_authorized_operations=False)  # fmt: skip
+        return sorted(str(topic.name) for topic in answer.topics)
+
+    def _offsets(self, node: int, places: list[TopicPartition], when: int, isolation: int) -> dict[TopicPartition, int]:
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for place in places:
+            by_topic[place.topic].append(place.partition)
+        topics = tuple(
+            list_offsets.ListOffsetsTopic(
+                name=TopicName(name),
+                partitions=tuple(
+                    list_offsets.ListOffsetsPartition(partition_index=i32(number), timestamp=i64(when))
+                    for number in numbers
+                ),
+            )
+            for name, numbers in by_topic.items()
+        )
+        answer = self._to(node).ask(
+            LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
+        )
+        return {
+            TopicPartition(str(topic.name), int(part.partition_index)): int(part.offset)
+            for topic in answer.topics
+            for part in topic.partitions
+            if int(part.error_code) == codes.NONE
+        }
+
+    def _held(self, group: str, answer: Any) -> Held:
+        if int(answer.error_code) != codes.NONE:
+            if int(answer.error_code) == _GROUP_UNKNOWN:
+                return Held()
+            if int(answer.error_code) in _MOVING:
+                self._moved.add(group)
+            return Held(error=self._refusal(int(answer.error_code), "reading offsets"))
+        positions: dict[TopicPartition, Position] = {}
+        unstable: set[TopicPartition] = set()
+        for topic in answer.topics:
+            for part in topic.partitions:
+                place = TopicPartition(str(topic.name), int(part.partition_index))
+                if int(part.error_code) == _UNSTABLE:
+                    unstable.add(place)
+                elif int(part.error_code) == codes.NONE and int(part.committed_offset) >= 0:
+                    positions[place] = Position(int(part.committed_offset), part.metadata or "")
+        return Held(positions, frozenset(unstable))
+
+    def _share_held(self, answer: Any) -> Held:
+        code = int(answer.error_code)
+        if code not in (codes.NONE, _GROUP_UNKNOWN):
+            return Held(error=self._refusal(code, "reading offsets"))
+        every = {
+            TopicPartition(str(topic.topic_name), int(part.partition_index)): part
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+        parts = {
+            place: part
+            for place, part in every.items()
+            if int(part.error_code) == codes.NONE and int(part.start_offset) >= 0
+        }
+        return Held(
+            {place: Position(int(part.start_offset)) for place, part in parts.items()},
+            frozenset(place for place, part in every.items() if int(part.error_code) not in _NOT_SHOWN),
+            lag={place: int(part.lag) for place, part in parts.items() if getattr(part, "lag", -1) >= 0},
+        )
+
+    def _refusal(self, code: int, doing: str) -> str:
+        if code in _ALIVE:
+            alive = f"the group has come alive at {self.settings.alias} ({codes.name_of(code)})"
+            return f"{alive}: a live group is never reset"
+        return f"cluster {self.settings.alias} refused {doing} ({codes.name_of(code)})"
+
+    def _by_coordinator(self, groups: Iterable[str], refused: dict[str, Held]) -> Iterator[tuple[int, list[str]]]:
+        """Groups by the broker to ask for them; those that nobody may be asked for go into `refused`."""
+        wanted = sorted(set(groups))
+        errors = self._find(wanted)
+        refused.update({group: Held(error=why) for group, why in errors.items()})
+        by_node: dict[int, list[str]] = defaultdict(list)
+        for group in wanted:
+            if group not in errors:
+                by_node[self._coordinators[group]].append(group)
+        yield from sorted(by_node.items())
+
+    def coordinator(self, group: str) -> Inquiry:
+        """A connection to the broker that answers for the group. Raises RequestRefused when there is none."""
+        inquiry, error = self._coordinator(group)
+        if inquiry is None:
+            raise RequestRefused(error, alias=self.settings.alias)
+        return inquiry
+
+    def forget(self, group: str) -> None:
+        """The group's coordinator has moved, or is moving."""
+        self._moved.add(group)
+        self._forgotten()
+
+    def _forgotten(self) -> list[str]:
+        """Look for the coordinators of these groups again, after a moment."""
+        moved = sorted(self._moved)
+        self._moved.clear()
+        for group in moved:
+            self._coordinators.pop(group, None)
+        time.sleep(0.2)
+        return moved
+
+    def _coordinator(self, group: str) -> tuple[Inquiry | None, str]:
+        errors = self._find([group])
+        return (None, errors[group]) if errors else (self._to(self._coordinators[group]), "")
+
+    def _find(self, groups: list[str]) -> dict[str, str]:
+        """Learn the coordinators; those that are not to be had, with the reason."""
+        until = time.monotonic() + COORDINATORS_S
+        while True:
+            errors: dict[str, int] = {}
+            for some in _batches([each for each in groups if each not in self._coordinators], GROUPS_A_REQUEST):
+                errors.update(self._asked_for(some))
+            if not any(code in _MOVING for code in errors.values()) or time.monotonic() > until:
+                return {group: self._refusal(code, "naming its coordinator") for group, code in errors.items()}
+            time.sleep(0.2)
+
+    def _asked_for(self, groups: list[str]) -> dict[str, int]:
+        inquiry = self._first()
+        errors: dict[str, int] = {}
+        answers: list[tuple[str, Any]] = []
+        if inquiry.knows(FIND_COORDINATOR, 4):
+            answer = inquiry.ask(FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups))
+            answers = [(str(each.key), each) for each in answer.coordinators]
+        else:
+            answers = [(each, inquiry.ask(FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups]
+        for group, each in answers:
+            if int(each.error_code) == codes.NONE:
+                self._coordinators[group] = int(each.node_id)
+                self._brokers[int(each.node_id)] = (str(each.host), int(each.port))
+            else:
+                errors[group] = int(each.error_code)
+        return errors
+
+    def _first(self) -> Inquiry:
+        """Whichever broker answers."""
+        if self._open:
+            return next(iter(self._open.values()))
+        failure = self.settings.unreachable("no bootstrap address is given")
+        for bootstrap in self.settings.bootstrap:
+            host, _, port = bootstrap.rpartition(":")
+            try:
+                return self._at((host.strip("[]"), int(port)))
+            except Unreachable as error:
+                failure = error
+        raise failure
+
+    def _to(self, node: int) -> Inquiry:
+        return self._at(self._brokers[node])
+
+    def _at(self, address: tuple[str, int]) -> Inquiry:
+        if address not in self._open:
+            inquiry = Inquiry(self.settings, address, timeout_s=self._timeout_s)
+            self._open[address] = self._stack.enter_context(inquiry)
+        return self._open[address]
+
+
+def _topics_asked(names: Iterable[str]) -> dict[str, Any]:
+    return {
+        "topics": tuple(metadata.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in names),
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def _batches(ids: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]

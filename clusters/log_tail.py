@@ -1,0 +1,109 @@
+"""One partition of a control topic, read up to its end again and again: connections stay from one read to the next.
+
+`clusters.records.read_log` connects anew at every call, which costs more than the few records that a tail holds.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters import librdkafka
+from clusters.admin import Admin
+from clusters.librdkafka import Complaints
+from clusters.names import TopicPartition
+from clusters.records import ControlRecord, control_record
+from clusters.settings import ConnectionSettings
+
+
+class LogTail:
+    """Not thread-safe. timeout: seconds that bound each wait for progress."""
+
+    def __init__(self, settings: ConnectionSettings, topic: str, partition: int = 0, *, timeout: float = 15.0) -> None:
+        self.settings, self.place, self.timeout = settings, TopicPartition(topic, partition), timeout
+        self._admin: Admin | None = None
+        self._consumer: Consumer | None = None
+        self._next = -1  # offset of the next record that the consumer brings
+        self.begins = 0  # the log's start, as it was at the latest read
+        self._complaints = Complaints()
+
+    def read(self, from_offset: int) -> list[ControlRecord]:
+        """Every committed record from `from_offset` up to the end at the time of the call, in order.
+
+        Raises `TopicMissing`, `Unreachable`, and `ProtocolError` for a record that is not ours.
+        """
+        if self._admin is None:
+            self._admin = Admin(self.settings, timeout=self.timeout)
+        span = self._admin.offsets([self.place], "read_committed")[self.place]
+        self.begins = span.start
+        start = max(span.start, from_offset)
+        if start >= span.end:
+            return []
+        try:
+            return self._read(start, span.end)
+        except BaseException:
+            self.close()  # what it would bring next is not known any more
+            raise
+
+    def close(self) -> None:
+        """It may be read again afterwards, and connects anew."""
+        consumer, self._consumer, self._next = self._consumer, None, -1
+        if consumer is not None:
+            consumer.close()
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def _read(self, start: int, end: int) -> list[ControlRecord]:
+        consumer = self._at(start)
+        found: list[ControlRecord] = []
+        deadline = time.monotonic() + self.timeout
+        while self._next < end:
+            message = consumer.poll(0.5)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise self._error(KafkaError(KafkaError._TIMED_OUT, f"nothing for {self.timeout:g} s"))
+                continue
+            deadline = time.monotonic() + self.timeout
+            problem, offset = message.error(), message.offset() or 0
+            if problem is None:
+                self._next = offset + 1
+                found.append(control_record(self.settings, message))
+            elif problem.code() == KafkaError._PARTITION_EOF:
+                self._next = max(self._next, offset)  # markers at the end bring nothing
+            elif problem.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # see `clusters.records.messages`
+                raise self._error(problem)
+        return found
+
+    def _at(self, start: int) -> Consumer:
+        """The consumer that brings `start` next."""
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self.settings.librdkafka(
+                    {
+                        "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
+                        "enable.auto.commit": False,
+                        "enable.auto.offset.store": False,
+                        "enable.partition.eof": True,
+                        "auto.offset.reset": "error",
+                        "isolation.level": "read_committed",
+                        "error_cb": self._complaints,
+                    }
+                )
+            )
+        if start != self._next:
+            try:
+                self._consumer.assign([WirePartition(*self.place, start)])
+            except KafkaException as error:
+                raise self._error(librdkafka.reason(error)) from None
+            self._next = start
+        return self._consumer
+
+    def _error(self, problem: KafkaError) -> Exception:
+        topic, partition = self.place
+        return librdkafka.cluster_error(
+            self.settings, problem, self._complaints, doing=f"reading {topic}", topic=topic, partition=partition
+        )

@@ -1,0 +1,68 @@
+"""What the keeper reports of things that travel beside records, in the `watershed.status` topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from clusters.control import STATUS, ControlWriter, latest, slot_of
+from clusters.errors import TopicMissing
+from clusters.settings import ConnectionSettings
+
+SYNC_PREFIX = "sync|"  # of keys; partitions have `<flow>|<topic>|<partition>`, and no flow's id begins so
+State = Literal["equal", "carried", "waiting", "different", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """One thing of one kind: a group, a topic's configs, a principal's rights.
+
+    kind: the key under `sync:`. state: `equal` nothing to do; `carried` just made so; `waiting` cannot be done yet and
+    is tried again (why); `different` left alone on purpose (why); `refused` a right is missing or the target says no;
+    `failed` a cluster did not answer. detail: numbers for machines (a group's partitions). at_ms: since 1970.
+    """
+
+    flow: str
+    kind: str
+    name: str
+    state: State
+    why: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    worker: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{SYNC_PREFIX}{self.flow}|{self.kind}|{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
+    """Without waiting: a lost report is followed by a newer one."""
+    writer.put_nowait(STATUS, report.key, report.to_json(), slot_of(report.flow, report.kind, 0))
+
+
+def forget_sync_report(writer: ControlWriter, report: SyncReport) -> None:
+    writer.put_nowait(STATUS, report.key, None, slot_of(report.flow, report.kind, 0))
+
+
+def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
+    """The newest of each thing, by flow, kind and name; empty without control topics."""
+    try:
+        view = latest(settings, STATUS)
+    except TopicMissing:
+        return []
+    return sync_reports_in(view)
+
+
+def sync_reports_in(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
+    """Those among the newest values of `watershed.status`, by flow, kind and name."""
+    found = [
+        SyncReport(**{name: value[name] for name in SyncReport.__slots__ if name in value})
+        for key, value in view.items()
+        if key.startswith(SYNC_PREFIX)
+    ]
+    return sorted(found, key=lambda report: (report.flow, report.kind, report.name))

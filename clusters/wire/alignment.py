@@ -1,0 +1,107 @@
+"""The requests that move a log's ends without records: DeleteRecords (KIP-107) and WriteTxnMarkers (KIP-98).
+
+A marker that no transaction ends takes one offset, and no consumer sees it at either isolation level. Coordinators send
+such requests to brokers, and `kafka-transactions abort` does; it needs ALTER (or CLUSTER_ACTION) on the cluster.
+Source: research page on aligned mode, sections B and C.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kio.schema.delete_records.v2 import request as delete_request
+from kio.schema.delete_records.v2.response import DeleteRecordsResponse
+from kio.schema.types import ProducerId, TopicName
+from kio.schema.write_txn_markers.v1 import request as markers_request
+from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
+from kio.serial import entity_writer
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from clusters.errors import ProtocolError
+from clusters.varints import uvarint
+from clusters.wire.transactions import ProducerIdAndEpoch, Transactions, TransactionWire
+
+MOST_MARKERS: Final = 10_000  # of one request
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A question whose body is bytes already."""
+
+    __api_key__: int
+    __version__: int
+    body: bytes
+
+
+class AlignmentWire(TransactionWire, Protocol):
+    """A connection that can move a log's ends. Both requests go to the partition's leader."""
+
+    def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        """(error, log start): delete everything below offset `before`. POLICY_VIOLATION where the topic is compacted
+        only, OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        ...
+
+    def write_markers(
+        self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
+    ) -> int:
+        """Append `count` abort markers, each a batch of its own that takes one offset; at most MOST_MARKERS.
+
+        coordinator_epoch: of the producer's newest marker in this log, which the coordinator wrote: a higher one would
+        fence the coordinator, a lower one is fenced (it rises whenever another broker becomes coordinator).
+        The error code: INVALID_PRODUCER_EPOCH when the log holds a newer epoch of the producer,
+        TRANSACTION_COORDINATOR_FENCED when it holds a newer one of the coordinator,
+        CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster. With any error some may have been written.
+        """
+        ...
+
+
+class Alignment(Transactions):
+    """What a connection gets to be an `AlignmentWire`."""
+
+    def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        part = delete_request.DeleteRecordsPartition(partition_index=i32(partition), offset=i64(before))
+        question = delete_request.DeleteRecordsRequest(
+            topics=(delete_request.DeleteRecordsTopic(name=TopicName(topic), partitions=(part,)),),
+            timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=timeout_ms)),
+        )
+        for answered in self.ask(question, DeleteRecordsResponse).topics:
+            for found in answered.partitions:
+                return int(found.error_code), int(found.low_watermark)
+        raise ProtocolError(f"an answer to DeleteRecords leaves out {topic}-{partition}", topic=topic)
+
+    def write_markers(
+        self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
+    ) -> int:
+        if not 0 < count <= MOST_MARKERS:
+            raise ValueError(f"{count} markers: a request takes 1 to {MOST_MARKERS}")
+        marker = markers_request.WritableTxnMarker(
+            producer_id=ProducerId(producer.producer_id),
+            producer_epoch=i16(producer.epoch),
+            transaction_result=False,
+            topics=(
+                markers_request.WritableTxnMarkerTopic(name=TopicName(topic), partition_indexes=(i32(partition),)),
+            ),
+            coordinator_epoch=i32(coordinator_epoch),
+        )
+        # One entry a producer id, however many markers (KafkaApis.handleWriteTxnMarkersRequest).
+        answer = self.ask(_repeated(marker, count), WriteTxnMarkersResponse)
+        codes = [
+            int(found.error_code)
+            for entry in answer.markers
+            for answered in entry.topics
+            for found in answered.partitions
+        ]
+        if not codes:
+            raise ProtocolError(f"an answer to WriteTxnMarkers leaves out {topic}-{partition}", topic=topic)
+        return next((code for code in codes if code), 0)
+
+
+def _repeated(marker: markers_request.WritableTxnMarker, count: int) -> Encoded:
+    """A request of the same marker so many times, encoded once: kio takes 50 µs for each, as long as the broker."""
+    one, kind = io.BytesIO(), markers_request.WriteTxnMarkersRequest
+    entity_writer(markers_request.WritableTxnMarker)(one, marker)
+    body = uvarint(count + 1) + one.getvalue() * count + b"\x00"  # a compact array, then no tagged fields
+    return Encoded(int(kind.__api_key__), int(kind.__version__), body)

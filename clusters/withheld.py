@@ -1,0 +1,65 @@
+"""Rights to write that a flow holds back until applications move (`sync.acls.include_write: on_failover`).
+
+They are written down in `watershed.flows` of the flow's target, one record a flow, whenever they change at the source:
+in a failover the source cannot be asked.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from clusters.control import FLOWS, ControlWriter, latest
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.flows import WITHHELD_PREFIX
+from clusters.settings import ConnectionSettings
+from topology.inventory import InventoryAcl
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """acls: in the target's names. at_ms: when they were read from the source, milliseconds since 1970."""
+
+    flow: str
+    acls: tuple[InventoryAcl, ...]
+    at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def key(self) -> str:
+        return f"{WITHHELD_PREFIX}{self.flow}"
+
+    def to_json(self) -> dict[str, Any]:
+        acls = [asdict(acl) for acl in self.acls]
+        return {"schema": SCHEMA, "flow": self.flow, "acls": acls, "at_ms": self.at_ms}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Withheld:
+        """Raises `ProtocolError`."""
+        try:
+            if value["schema"] != SCHEMA:
+                raise ValueError(f"schema {value['schema']}")
+            return cls(value["flow"], tuple(InventoryAcl(**acl) for acl in value["acls"]), value["at_ms"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"{FLOWS} holds a record of rights that wait for a failover, which this version cannot read "
+                f"({error!r}). Use the version that wrote it, or a newer one.",
+                topic=FLOWS,
+            ) from None
+
+
+def remember_withheld(target: ConnectionSettings, withheld: Withheld) -> None:
+    """Raises ClusterError."""
+    with ControlWriter(target, "watershed-acls") as writer:
+        writer.put(FLOWS, withheld.key, withheld.to_json(), 0)
+
+
+def read_withheld(target: ConnectionSettings, flow: str) -> Withheld | None:
+    """None when nothing was ever written down for the flow. Raises ClusterError."""
+    try:
+        value = latest(target, FLOWS).get(f"{WITHHELD_PREFIX}{flow}")
+    except TopicMissing:
+        return None
+    return None if value is None else Withheld.from_json(value)

@@ -1,6 +1,7 @@
 """`topology apply`: make the clusters ready for the plan and write the desired flows.
 
-Nothing is ever deleted, no existing topic is changed, and applying the same plan again changes nothing.
+Nothing is ever deleted, an existing topic is changed only in configs that are kept equal (`sync.configs: continuous`)
+and where that is safe, and applying the same plan again changes nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from clusters.flows import FlowRecord, read_flows, write_flow
 from clusters.producers import ProducerRecord, read_producers, register
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
+from replicator.aligned.decisions import Decisions
 from replicator.ledger import read_ledger
 from replicator.neighbours import with_neighbours
-from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_unsupported
+from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_other_ids
+from replicator.sync.once import sync_carried
+from replicator.sync.schemas import ask_registries
 from replicator.targets import Mapped, copied_topics, mapped_topics
+from topology.drift import Difference
 from topology.plan import Plan, PlanFlow
 
 __all__ = ["CannotApply", "Change", "apply_plan"]
@@ -28,20 +33,25 @@ Connect = Callable[[str], ConnectionSettings]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that apply did (or would do): `what` happened to `name` on `cluster`."""
+    """One thing that apply did (or would do): `what` happened to `name` on `cluster`. error: why it did not."""
 
     cluster: str
     what: str
     name: str
+    error: str = ""
 
 
-def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = lambda _change: None) -> list[Change]:
-    """Create control topics and target topics, and write every flow's desired state. Returns what changed.
+def apply_plan(
+    plan: Plan,
+    connect_to: Connect,
+    say: Callable[[Change], None] = lambda _change: None,
+    left: Callable[[Difference], None] = lambda _difference: None,
+) -> list[Change]:
+    """Create control topics and target topics, and write every flow's desired state. Returns what changed; `left` is
+    told of what differs beside the records and is not carried over.
 
     Raises CannotApply before anything is changed, ClusterError when a cluster cannot be used.
     """
-    for flow in plan.flows:
-        refuse_unsupported(flow)
     settings = {alias: connect_to(alias) for flow in plan.flows for alias in (flow.source, flow.target)}
     ids: dict[str, str] = {}
     for alias, each in settings.items():
@@ -52,6 +62,7 @@ def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = 
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = with_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
+    ask_registries((flow for flow in flows if flow.state == "running"), connect_to)
     changes: list[Change] = []
 
     def changed(change: Change) -> None:
@@ -65,11 +76,27 @@ def apply_plan(plan: Plan, connect_to: Connect, say: Callable[[Change], None] = 
             for name in sorted(set(admin.topics()) - names):
                 changed(Change(target, "created control topic", name))
             copied, producers = copied_topics(settings[target]), read_producers(settings[target])
+            decisions = Decisions(settings[target], writer, "apply")
             for flow in flows:
                 if flow.target == target:
                     before = there[target].get(flow.id)
-                    _apply_flow(plan, flow, settings, admin, writer, before, copied, producers, changed)
+                    _apply_flow(plan, flow, settings, admin, writer, before, copied, producers, decisions, changed)
+    copying = [_serving(flow, there[flow.target].get(flow.id)) for flow in flows]
+    beside = tuple(flow for flow in copying if flow is not None)
+    for done in sync_carried(replace(plan, flows=beside), connect_to, left=left):
+        difference = done.difference
+        name = f"{difference.kind} {difference.name}" + (f" {difference.field}" if difference.field else "")
+        changed(Change(difference.cluster, "could not set" if done.error else "set", name, done.error or ""))
     return changes
+
+
+def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
+    """The flow without what its record has let go of; None for one that was stopped since it was applied (by hand, by a
+    migration, by a failover): what it would bring is not the target's any more."""
+    if before is None:
+        return flow
+    stopped = before.state == "stopped" and before.flow.state == flow.state
+    return None if stopped else replace(before, flow=flow).serving
 
 
 def _as_before(
@@ -84,6 +111,7 @@ def _as_before(
         ledger = read_ledger(settings[flow.target], flow=flow.id)
         return bool(ledger.partitions or ledger.positions)
 
+    refuse_other_ids(flow, before.flow, copied)
     return kept_delivery(flow, before.flow, copied)
 
 
@@ -96,18 +124,22 @@ def _apply_flow(
     before: FlowRecord | None,
     copied: dict[str, dict[str, Mapped]],
     producers: dict[int, ProducerRecord],
+    decisions: Decisions,
     changed: Callable[[Change], None],
 ) -> None:
     with Admin(settings[flow.source]) as source:
         source_id = source.cluster_id()
-        if flow.state == "running":
-            for mapped in mapped_topics(flow, source, target, copied.get(flow.id)):
+        serving = _serving(flow, before)
+        if flow.state == "running" and serving is not None:
+            topics = mapped_topics(serving, source, target, copied.get(flow.id))
+            for mapped in topics:
                 if mapped.created:
                     changed(Change(flow.target, "created topic", mapped.target_topic))
                 if mapped.grown:
                     changed(Change(flow.target, "added partitions to topic", mapped.target_topic))
                 if mapped.held is not None and mapped.held.cause is not None:
                     raise mapped.held.cause
+            decisions.placed(flow, topics, source, target, lambda told: changed(Change(flow.target, "decided", told)))
         existed = _existed(flow, source, before) if flow.start == "latest" else None
     producer_id = before.producer_id if before else None
     if producer_id is None:
@@ -124,6 +156,8 @@ def _apply_flow(
         producer_id=producer_id,
         source_cluster_id=source_id,
         existed=existed,
+        retired=before.retired if before else frozenset(),
+        begins=before.begins if before else {},
     )
     write_flow(writer, record)
     agreed = _agreed_producer_id(settings[flow.target], flow.id)

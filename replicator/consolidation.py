@@ -6,8 +6,8 @@ blocks are acknowledged before the first tombstone is written, and they say what
 moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
 
 The map is kept under the newest producer epoch that has landed something (`fencing.landed`): one that was only claimed
-may be disowned by the next claim, and the map with it. The newest claim keeps its own blocks, which also say up to
-where producer epochs are used up.
+may be disowned by the next claim, and the map with it. The newest claims keep their own blocks: they say up to where
+producer epochs are used up, and what a worker that was slow behind its claim sends after all can be told.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from replicator.offsetmap import BrokenMap
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered
 
-SPARE_BLOCKS = 16  # how many blocks more than the map needs are left alone
+SPARE_BLOCKS = 32  # how many records more than the map needs are left alone; a worker leaves 17 behind at most
+CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not
 
 
 def consolidate(
@@ -34,15 +35,19 @@ def consolidate(
     writer: ControlWriter,
     *,
     spare: int = SPARE_BLOCKS,
+    told: bool = True,
 ) -> Generation:
     """Write the map anew under `generation` when there are too many blocks; the target's log ends at `target_end`.
-    landed: what the ledger says, without producer epochs that have landed nothing. Returns the generation to go on
-    with. Raises ClusterError; the ledger reads the same then."""
+    landed: what the ledger says, without producer epochs that have landed nothing. told: the log's last batch says
+    which those are; an empty log does not. Returns the generation to go on with. Raises ClusterError; the ledger reads
+    the same then."""
     records = ledger.records.get(key, {})
     claimed = max(records.values(), default=0)  # the newest producer epoch; it need not have landed anything
     if landed is None or isinstance(landed.map, BrokenMap):
         return generation
-    old = [name for name, epoch in records.items() if epoch <= landed.identity.epoch or epoch < claimed]
+    here = landed.identity.epoch
+    past = max(here if told else -1, claimed - CLAIMS_KEPT)
+    old = [name for name, epoch in records.items() if epoch == here or epoch <= past]
     if len(old) <= _needed(landed) + spare:
         return generation
     _write(writer, [(block.record_key, block) for block in whole(key, generation, target_end, landed)])
@@ -53,7 +58,7 @@ def consolidate(
 def whole(key: PartitionKey, generation: Generation, target_end: int, remembered: Remembered) -> list[Block]:
     """The blocks that say everything that is remembered, also what was announced and has not happened yet: a slow
     worker may still make it happen. Being as young as the log end, they lie over the generations that they repeat."""
-    runs = remembered.map.runs
+    runs = remembered.map.own
     template = Block(
         key=key,
         generation=generation,
@@ -70,13 +75,16 @@ def whole(key: PartitionKey, generation: Generation, target_end: int, remembered
         needs_epoch=remembered.needs_epoch,
         closed=remembered.closed,
         after=remembered.after,
+        adopted=remembered.adopted,
+        filling=remembered.filling,
+        given_up=remembered.given_up,
     )
     parts = [runs[at : at + BLOCK_RUNS] for at in range(0, len(runs), BLOCK_RUNS)]
     return [replace(template, number=template.number + at, runs=part) for at, part in enumerate(parts)]
 
 
 def _needed(remembered: Remembered) -> int:
-    return -(-len(remembered.map.runs) // BLOCK_RUNS)
+    return -(-len(remembered.map.own) // BLOCK_RUNS)
 
 
 def _write(writer: ControlWriter, records: Sequence[tuple[str, Block | None]]) -> None:

@@ -18,6 +18,7 @@ from clusters.errors import ClusterError
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration, Shape
+from replicator.aligned.decisions import Decisions
 from replicator.errors import ReplicatorError
 from replicator.limits import Limits
 from replicator.targets import RECREATED, Mapped, copied_topics, place, target_limits, with_limits
@@ -74,6 +75,7 @@ class Discovery:
     connect: Callable[[str], ConnectionSettings]
     administer: Administer = Admin
     copied: Callable[[ConnectionSettings], Mapping[str, Known]] = copied_topics
+    decisions: Decisions | None = None  # about equal offsets
     topics: dict[str, list[Mapped]] = field(default_factory=dict)
     version: int = 0
     _flows: dict[str, _Flow] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Discovery:
             self.version += self.topics.pop(flow_id, None) is not None
         for flow_id, record in flows.items():
             known = self._flows.get(flow_id)
-            if known is None or (known.record.generation, known.record.flow) != (record.generation, record.flow):
+            if known is None or _asked_for(known.record) != _asked_for(record):
                 self._flows[flow_id] = _Flow(record)
             else:
                 known.record = record
@@ -174,7 +176,7 @@ class Discovery:
         known, now = flow.known or {}, time.monotonic()
         retried = any(each.held is not None and each.held.cause is not None for each in known.values())
         if flow.listings != listings or retried:
-            found = place(record.flow, *listings, known, source, target)
+            found = place(record.serving, *listings, known, source, target)
             flow.listings = listings
         else:
             found = list(known.values())
@@ -189,8 +191,8 @@ class Discovery:
         if everything:
             flow.limits_due = now + LIMITS_S
         flow.limited = {each.topic for each in found}
-        flow.known = {each.topic: each for each in found}
-        return found
+        flow.known = {each.topic: each for each in found}  # as found: what is decided is said anew in every round
+        return found if self.decisions is None else self.decisions.placed(record.flow, found, source, target)
 
     def _remember(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
         """What was copied before stands in the ledger: also topics that are gone since, and which ones they were."""
@@ -200,6 +202,10 @@ class Discovery:
             for name, each in copied.get(record.key, {}).items():
                 known[name] = replace(known.get(name, each), source_ids=each.source_ids)
             flow.known, flow.listings = known, None
+
+
+def _asked_for(record: FlowRecord) -> tuple[object, ...]:
+    return record.generation, record.flow, record.retired
 
 
 def _results(future: Future[dict[str, Found]], flows: list[str]) -> dict[str, Found]:

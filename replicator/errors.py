@@ -3,9 +3,11 @@
     ReplicatorError
     ├── NotCopied          a source offset beyond what has been copied so far
     ├── NoLedger           the target cluster holds no ledger entry for what was asked
+    ├── Misaligned         a target log whose end cannot be brought to where it should be (`offsets: aligned`)
     ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
-        └── Compacted      a batch behind a hole, where holes cannot be copied yet
+        ├── Compacted      a batch behind a hole, where holes cannot be copied yet
+        └── Waits          a batch with something in it that the target does not know yet
 
 Loud states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
 """
@@ -46,6 +48,17 @@ class NoLedger(ReplicatorError):
         )
 
 
+class Misaligned(ReplicatorError):
+    """A target log that is longer than it may be, or holds what nobody of us wrote. Nothing more is written to it.
+
+    wanted: where the end should be; end: where it is, or the first offset that holds what should not be there.
+    """
+
+    def __init__(self, where: str, wanted: int, end: int, why: str) -> None:
+        self.wanted, self.end, self.why = wanted, end, why
+        super().__init__(f"{where} was to be brought to offset {wanted}: {why}")
+
+
 class LedgerThreadEnded(ReplicatorError):
     """A worker without the thread that hears acknowledgements would stand still and look alive; so it ends."""
 
@@ -73,3 +86,10 @@ class Compacted(BadBatch):
 
     def __init__(self, base_offset: int, why: str = "follows a hole left by compaction") -> None:
         super().__init__(f"{why}; a producer epoch of its own is needed", base_offset)
+
+
+class Waits(BadBatch):
+    """Nothing is wrong with it: something that a record in it needs is not at the target yet."""
+
+    def __str__(self) -> str:
+        return self.reason

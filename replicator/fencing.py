@@ -42,6 +42,7 @@ def fenced(decided: Resume | Loud | LookAgain, remembered: Remembered | None, se
         claims=True,
         alone=True,
         after=landed(remembered, seen).identity.epoch,
+        counted_from=None,
     )
 
 

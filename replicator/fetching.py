@@ -149,6 +149,7 @@ def _deliver(route: Route, answer: FetchedPartition) -> None:
         _troubled(route, trouble)
         return
     copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
+    copy.source_seen = time.monotonic()
     records = answer.records
     size = len(records)
     if size == 0:
@@ -167,7 +168,7 @@ def _deliver(route: Route, answer: FetchedPartition) -> None:
     if runs and route.ledger is not None:
         route.ledger.append(runs)
     route.rate.spend(size, time.monotonic())
-    if sifted.batches:
+    if sifted.batches or (isinstance(copy, PartitionCopy) and copy.waiting):
         route.wake()
     route.fetched(size)  # last: from here on the other lane may fetch, and append what follows
 

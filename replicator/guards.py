@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusters.control import FLOWS, ControlWriter
+from clusters.control import FLOWS
 from clusters.errors import ProtocolError
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
-from clusters.flows import ORDER_PREFIX, FlowRecord
-from clusters.producers import ProducerRecord, register
+from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator.desired import DesiredState
 from replicator.guard import Guard, Path
@@ -42,12 +41,6 @@ class Guards:
         self._guards.pop(flow_id, None)
 
 
-def register_way(writer: ControlWriter, record: FlowRecord, producer_id: int, path: Path) -> None:
-    """Note that an id writes in transactions for a flow what came this way; durable when it returns. Before its first
-    batch. Raises ClusterError."""
-    register(writer, ProducerRecord(producer_id, record.flow.id, path, "transactions", record.topology))
-
-
 def paths_in(desired: DesiredState) -> dict[int, Path]:
     """Producer id → the way that what it writes came. A flow's record names its id and its source, too.
 
@@ -63,7 +56,7 @@ def paths_in(desired: DesiredState) -> dict[int, Path]:
 
 
 def _check_all_read(desired: DesiredState) -> None:
-    others = (FLEET_PREFIX, ORDER_PREFIX, PLACEMENT_PREFIX)
+    others = (ALIGNMENT_PREFIX, FLEET_PREFIX, GROUP_PREFIX, ORDER_PREFIX, PLACEMENT_PREFIX, WITHHELD_PREFIX)
     for key, reason in desired.unreadable.items():
         if not key.startswith(others):
             raise ProtocolError(

@@ -1,36 +1,43 @@
 """The ledger: the runs of every partition, announced before they are used.
 
-Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<block>`
-Value one block of runs with what is needed to trust them: identity, topic ids, where this generation began.
+Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<number>`
+Value some runs with what is needed to trust them: identity, topic ids, where this generation began.
 
 A *generation* is one look at the logs (a takeover, or the same worker looking again). It begins at the target's
 log end of that moment and holds for all records behind it, so what an older generation announced beyond that
 point never happened. Records of one generation never overwrite another's: a worker that was believed dead
 cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
 used is harmless.
+
+No key is ever used twice: whoever writes anew (`replicator.announcing`, `replicator.consolidation`) deletes what
+it repeats, and never what a slow worker wrote since (decision 0023).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from clusters.control import LEDGER, ControlRecord, ControlWriter, read_log, slot_of
-from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.control import LEDGER, ControlRecord, read_log
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.records import Value
 from clusters.settings import ConnectionSettings
+from replicator.adoption.foreign import FOREIGN, Foreign, JoinedMap, PartOf, foreign_in
 from replicator.epochs import Epoch
 from replicator.errors import NoLedger
-from replicator.offsetmap import OffsetMap, Run, checked
+from replicator.layers import Layer, laid, thinned
+from replicator.offsetmap import BrokenMap, OffsetMap, Run, checked
 from replicator.partition import Identity, PartitionKey
 from replicator.resume import Remembered
+from replicator.rows import Rows
+from replicator.run_json import runs_from_json, runs_to_json
 from replicator.transactions.positions import KINDS, Known, known_in
 
-SCHEMA = 1
-BLOCK_RUNS = 256
+SCHEMA = 2
+BLOCK_RUNS = 2048
 READ_S = 45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
 
 
@@ -43,11 +50,15 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition.
+    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition, in any order.
 
-    epochs, since, order, note: see `replicator.resume.Remembered`. needs_epoch: whoever looks next must not write under
-    this producer epoch. closed: this generation sends nothing more, and everything it sent was answered. after: of a
-    producer epoch that was begun to be alone, the newest one that had landed something; those between never count.
+    number: counts the records of its generation, in the order in which they were written.
+
+    epochs, since, order, note, adopted: see `replicator.resume.Remembered`. needs_epoch: whoever looks next must not
+    write under this producer epoch. closed: this generation sends nothing more, and everything it sent was answered.
+    after: of a producer epoch that was begun to be alone, the newest one that had landed something; those between never
+    count.
+    filling, given_up: see `replicator.resume.Remembered`.
     """
 
     key: PartitionKey
@@ -57,7 +68,7 @@ class Block:
     identity: Identity
     source_id: uuid.UUID
     target_id: uuid.UUID
-    runs: tuple[Run, ...]
+    runs: Sequence[Run]
     at: int = -1  # its offset in the ledger, when it was read from there
     epochs: tuple[Epoch, ...] = ()
     since: int = 0
@@ -66,70 +77,87 @@ class Block:
     needs_epoch: bool = False
     closed: bool = False
     after: int = -1
+    adopted: str = ""
+    filling: bool = False
+    given_up: int = -1
 
     @property
     def record_key(self) -> str:
         generation = f"{self.generation.number}.{self.generation.worker}"
         return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
+    def to_json(self) -> Value:
+        """What stands in the key is not said again, nor what is as it mostly is."""
+        value: Value = {
             "schema": SCHEMA,
             "flow": self.key.flow,
-            "topic": self.key.topic,
-            "target_topic": self.key.target_topic,
-            "partition": self.key.partition,
-            "generation": self.generation.number,
-            "worker": self.generation.worker,
-            "block": self.number,
             "start": self.start,
             "producer_id": self.identity.producer_id,
             "epoch": self.identity.epoch,
             "base": self.identity.base,
             "source_id": str(self.source_id),
             "target_id": str(self.target_id),
-            "runs": [list(run) for run in self.runs],
-            "epochs": [list(epoch) for epoch in self.epochs],
-            "since": self.since,
-            "order": self.order,
-            "note": self.note,
-            "needs_epoch": self.needs_epoch,
-            "closed": self.closed,
-            "after": self.after,
-        }
+        } | runs_to_json(self.runs)
+        if self.key.target_topic != self.key.topic:
+            value["target_topic"] = self.key.target_topic
+        if self.epochs:
+            value["epochs"] = [list(epoch) for epoch in self.epochs]
+        said = {name: getattr(self, name) for name in _MOSTLY}
+        return value | {name: what for name, what in said.items() if what != _MOSTLY[name]}
 
     @staticmethod
     def from_record(record: ControlRecord) -> Block:
-        """Raises ProtocolError for a record that is not a block of this schema."""
+        """Raises ProtocolError for a record that is not a block of a schema that is known here."""
         value = record.value or {}
         try:
-            if value["schema"] != SCHEMA:
-                raise ValueError(f"schema {value['schema']}")
+            key, generation, number = _placed(record.key, value)
             return Block(
-                key=PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"]),
-                generation=Generation(value["generation"], value["worker"]),
-                number=value["block"],
+                key=key,
+                generation=generation,
+                number=number,
                 start=value["start"],
                 identity=Identity(value["producer_id"], value["epoch"], value["base"]),
                 source_id=uuid.UUID(value["source_id"]),
                 target_id=uuid.UUID(value["target_id"]),
-                runs=tuple(Run(target, source) for target, source in value["runs"]),
+                runs=runs_from_json(value),
                 at=record.offset,
                 epochs=tuple(Epoch(source, epoch) for source, epoch in value.get("epochs", ())),
-                since=value.get("since", 0),
-                order=value.get("order", ""),
-                note=value.get("note", ""),
-                needs_epoch=value.get("needs_epoch", False),
-                closed=value.get("closed", False),
-                after=value.get("after", -1),
+                **{name: value.get(name, default) for name, default in _MOSTLY.items()},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
                 f"that this version cannot read ({error!r})",
                 topic=LEDGER,
                 partition=record.partition,
             ) from None
+
+
+# What a block mostly says of the rest; only what is otherwise is written down.
+_MOSTLY: dict[str, Any] = {
+    "since": 0,
+    "order": "",
+    "note": "",
+    "needs_epoch": False,
+    "closed": False,
+    "after": -1,
+    "adopted": "",
+    "filling": False,
+    "given_up": -1,
+}
+
+
+def _placed(record_key: str, value: Value) -> tuple[PartitionKey, Generation, int]:
+    """Partition, generation, number. Raises KeyError and ValueError for what is none of ours."""
+    if value["schema"] == 1:
+        key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
+        return key, Generation(value["generation"], value["worker"]), value["block"]
+    if value["schema"] != SCHEMA:
+        raise ValueError(f"schema {value['schema']}")
+    flow, topic, partition, written_by, number = record_key.split("|")
+    generation, worker = written_by.split(".", 1)
+    key = PartitionKey(flow, topic, value.get("target_topic", topic), int(partition))
+    return key, Generation(int(generation), worker), int(number)
 
 
 CLAIM = 0  # number of the block that holds the first run of what a partition begins with, and nothing else
@@ -181,14 +209,20 @@ class Ledger:
 
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
-    newest = _newest(settings, flow, slots)
+    return ledger_of(_newest(settings, flow, slots))
+
+
+def ledger_of(newest: Iterable[ControlRecord]) -> Ledger:
+    """What the newest record of every key says. Raises ProtocolError for an unreadable one."""
+    newest = list(newest)
     blocks = _blocks(newest)
     records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
     for block in blocks:
         records[block.key][block.record_key] = block.identity.epoch
     positions = known_in(_in_transactions(newest))
     in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
-    return Ledger(assembled(blocks) | in_transactions, positions, records)
+    foreign = foreign_in(record for record in newest if (record.value or {}).get("kind") == FOREIGN)
+    return Ledger(assembled(blocks, foreign) | in_transactions, positions, records)
 
 
 def _remembered(known: Known) -> Remembered:
@@ -207,7 +241,8 @@ def read_blocks(
 
 
 def _blocks(newest: list[ControlRecord]) -> list[Block]:
-    return [Block.from_record(record) for record in newest if (record.value or {}).get("kind") not in KINDS]
+    others = KINDS | {FOREIGN}
+    return [Block.from_record(record) for record in newest if (record.value or {}).get("kind") not in others]
 
 
 def _in_transactions(newest: list[ControlRecord]) -> list[ControlRecord]:
@@ -229,21 +264,25 @@ def _newest(settings: ConnectionSettings, flow: str | None, slots: Iterable[int]
     return list(newest.values())
 
 
-def assembled(blocks: Iterable[Block]) -> dict[PartitionKey, tuple[Remembered, int]]:
-    """Blocks in any order → what they say together, by partition."""
+def assembled(
+    blocks: Iterable[Block], foreign: Mapping[PartOf, Foreign] | None = None
+) -> dict[PartitionKey, tuple[Remembered, int]]:
+    """Blocks in any order → what they say together, by partition. foreign: what others copied, by the id of the order
+    to adopt it."""
     by_partition: dict[PartitionKey, list[Block]] = defaultdict(list)
     for block in blocks:
         by_partition[block.key].append(block)
-    return {key: _one_partition(found) for key, found in by_partition.items()}
+    return {key: _one_partition(found, foreign or {}) for key, found in by_partition.items()}
 
 
-def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
+def _one_partition(blocks: list[Block], foreign: Mapping[PartOf, Foreign]) -> tuple[Remembered, int]:
     """What all blocks say together. `since` leaves out those of a copy that was given up."""
-    newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation))
+    newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation, block.number))
     landed, after = _landed(blocks, newest)
     older = [block for block in blocks if block.identity.epoch < newest.identity.epoch]
+    own = checked(thinned(_laid([block for block in landed if block.identity.epoch >= newest.since])))
     remembered = Remembered(
-        checked(_packed(_laid([block for block in landed if block.identity.epoch >= newest.since]))),
+        own if not newest.adopted else _behind(foreign.get(PartOf(newest.key, newest.adopted)), own, newest.adopted),
         newest.identity,
         newest.source_id,
         newest.target_id,
@@ -258,10 +297,20 @@ def _one_partition(blocks: list[Block]) -> tuple[Remembered, int]:
         closed=all(block.closed for block in _lasts(blocks, newest.identity)),
         last_epoch=newest.identity.epoch,
         after=after,
-        without_newest=(lambda: _one_partition(older)[0]) if older and newest.after >= 0 else None,
+        without_newest=(lambda: _one_partition(older, foreign)[0]) if older and newest.after >= 0 else None,
+        adopted=newest.adopted,
+        filling=newest.filling,
+        given_up=newest.given_up,
     )
     # Not the newest producer epoch's: what is written anew may stand under an older one (`replicator.consolidation`).
     return remembered, max(block.generation.number for block in blocks)
+
+
+def _behind(foreign: Foreign | None, own: OffsetMap, order: str) -> OffsetMap:
+    """Our runs behind what another tool copied."""
+    if foreign is not None:
+        return JoinedMap.over(foreign, own)
+    return BrokenMap(own.runs, f"{LEDGER} lacks the part that order {order} adopted")
 
 
 def _landed(blocks: list[Block], newest: Block) -> tuple[list[Block], int]:
@@ -286,7 +335,7 @@ def _lasts(blocks: list[Block], identity: Identity) -> list[Block]:
     return list(lasts.values())
 
 
-def _laid(blocks: list[Block]) -> list[Run]:
+def _laid(blocks: list[Block]) -> Rows[Run]:
     """Lay the generations over each other, oldest first.
 
     A generation is right from its first run to the last that it announced. Behind that, what an older one announced
@@ -301,112 +350,17 @@ def _laid(blocks: list[Block]) -> list[Run]:
     for block in sorted(blocks, key=lambda block: block.number):
         if block.runs:
             by_generation[block.identity.epoch, block.start, block.generation].append(block)
-    kept: list[Run] = []
+    layers: list[Layer] = []
     at = min((epoch for epoch, _, _ in by_generation), default=0)
     for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
-        if epoch > at:
-            at, kept = epoch, [run for run in kept if run.target < own[0].identity.base]
-        runs = sorted(run for block in own for run in block.runs)  # two threads may have announced side by side
-        first, last = runs[0].target, runs[-1]
-        beyond = [run for run in kept if run > last]
-        if beyond and beyond[0].source - last.source < beyond[0].target - last.target:
-            beyond = []
-        kept = [*(run for run in kept if run.target < first), *runs, *beyond]
-    return kept
+        # Two threads may have announced side by side, so the runs of a record need not be in order.
+        pieces = [Rows.of(Run, each.runs if isinstance(each.runs, Rows) else sorted(each.runs)) for each in own]
+        layers.append(Layer(pieces, own[0].identity.base if epoch > at else None))
+        at = max(at, epoch)
+    return laid(layers)
 
 
 def _order(item: tuple[tuple[int, int, Generation], list[Block]]) -> tuple[int, int, int, int, str]:
     """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
     (epoch, start, generation), own = item
     return epoch, start, generation.number, -own[0].at, generation.worker
-
-
-def _packed(runs: list[Run]) -> tuple[Run, ...]:
-    """Without the runs that only continue the one before (each takeover repeats where it stands)."""
-    packed: list[Run] = []
-    for run in runs:
-        if packed and run.target - packed[-1].target == run.source - packed[-1].source:
-            continue
-        packed.append(run)
-    return tuple(packed)
-
-
-@dataclass(slots=True)
-class PartitionLedger:
-    """Writes the runs of one generation. One record is under way at a time; what comes meanwhile goes together.
-
-    `later` runs a function soon, outside any acknowledgement: the Kafka client crashes when it is called from its
-    own callback (confluent-kafka 2.16: CallState_get assertion).
-    """
-
-    writer: ControlWriter
-    template: Block  # the first block to write, without runs
-    on_durable: Callable[[list[Run]], None]
-    on_failure: Callable[[ClusterError], None]
-    later: Callable[[Callable[[], None]], None]
-    epochs: Callable[[], tuple[Epoch, ...]] = tuple  # the source's leader epochs as far as they are known
-    needs_epoch: Callable[[], bool] = bool
-    _block: list[Run] = field(default_factory=list)
-    _filled: int = 0  # blocks that take no more runs
-    _waiting: list[Run] = field(default_factory=list)
-    _under_way: bool = False
-    _closing: bool = False
-    _lock: Lock = field(default_factory=Lock)
-
-    def append(self, runs: list[Run]) -> None:
-        """Write `runs`; `on_durable` is called with them when the ledger's brokers hold them."""
-        with self._lock:
-            self._waiting.extend(runs)
-            batch = self._next()
-        if batch:
-            self._write(*batch)
-
-    def close(self) -> None:
-        """Say that this generation sends nothing more and that all it sent was answered."""
-        with self._lock:
-            self.template = replace(self.template, closed=True)
-            self._closing = True
-            batch = self._next()
-        if batch:
-            self._write(*batch)
-
-    def _next(self) -> tuple[Block, list[Run]] | None:
-        if self._under_way or not (self._waiting or self._closing):
-            return None
-        if len(self._block) >= BLOCK_RUNS and self._waiting:
-            self._filled += 1
-            self._block = []
-        room = BLOCK_RUNS - len(self._block)
-        batch, self._waiting = self._waiting[:room], self._waiting[room:]
-        self._block.extend(batch)
-        self._under_way, self._closing = True, self._closing and bool(self._waiting)
-        number = self.template.number + self._filled
-        block = replace(
-            self.template,
-            number=number,
-            runs=tuple(self._block),
-            epochs=self.epochs(),
-            needs_epoch=self.needs_epoch(),
-        )
-        return block, batch
-
-    def _go_on(self) -> None:
-        with self._lock:
-            self._under_way = False
-            following = self._next()
-        if following:
-            self._write(*following)
-
-    def _write(self, block: Block, batch: list[Run]) -> None:
-        def done(error: ClusterError | None, _offset: int) -> None:
-            if error is not None:
-                self.on_failure(error)
-                return
-            self.on_durable(batch)
-            self.later(self._go_on)
-
-        slot = slot_of(block.key.flow, block.key.topic, block.key.partition)
-        try:
-            self.writer.put_nowait(LEDGER, block.record_key, block.to_json(), slot, on_done=done)
-        except ClusterError as error:
-            self.on_failure(error)

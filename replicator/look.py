@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from clusters.admin import Admin
@@ -16,12 +16,14 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.connection import Connection, connect
 from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
-from replicator.batches import Batch, batches_in
+from replicator.batches import Batch, batches_in, sift
 from replicator.epochs import Epoch, epoch_below
 from replicator.partition import PartitionKey
+from replicator.repack import Terms
 from replicator.resume import Seen
 
 SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
+SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
 GAP_S = 12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
 
 
@@ -70,8 +72,13 @@ def look(
     producer_id: int,
     expiration_ms: int,
     stillness: Stillness,
+    aligned: Collection[PartitionKey] = (),
+    leave_out: Callable[[Batch], bool] = lambda _batch: False,
 ) -> dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError]:
     """What both logs look like now: (seen, source leader, target leader) by partition.
+
+    aligned: those of `keys` whose offsets are the source's own; behind their last record there may be any number of
+    markers, where the source has no records either, or only some that are left out (`leave_out`).
 
     Raises Unreachable when a cluster does not answer at all; trouble with one partition stands in its place.
     """
@@ -91,8 +98,11 @@ def look(
                 if there.leader not in connections:
                     connections[there.leader] = connect(target, there.leader)
                 connection = connections[there.leader]
-                seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness)
-                if isinstance(seen, Seen) and seen.tail is None and there.end > there.start:
+                last = _newest if key in aligned else _tail
+                seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness, last)
+                if key in aligned and isinstance(seen, Seen):
+                    seen = _with_missed(key, seen, source, here, leave_out)
+                elif isinstance(seen, Seen) and seen.tail is None and there.end > there.start:
                     seen = _without_tail(key, seen, target)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
     finally:
@@ -109,13 +119,14 @@ def _seen(
     producer_id: int,
     expiration_ms: int,
     stillness: Stillness,
+    last: Callable[[Connection, Led, int], Batch | ClusterError | None],
 ) -> Seen | ClusterError:
     error, states = connection.describe_producers(key.target_topic, key.partition)
     if error:
         return _refused(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
     tail: Batch | None = None
     if there.end > there.start:
-        stored = _tail(connection, there, key.partition)
+        stored = last(connection, there, key.partition)
         if isinstance(stored, ClusterError):
             return stored
         tail = stored
@@ -144,6 +155,54 @@ def _tail(connection: Connection, there: Led, partition: int) -> Batch | Cluster
     if answer.error:
         return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
     return next((batch for batch in batches_in(answer.records) if batch.end == there.end), None)
+
+
+def _newest(connection: Connection, there: Led, partition: int) -> Batch | ClusterError | None:
+    """The last batch that is no marker, searched from the log's end in longer and longer steps."""
+    high, step = there.end, 16
+    while high > there.start:
+        low = at = max(there.start, high - step)
+        found: Batch | None = None
+        while at < high:
+            asked = FetchPartition(there.topic_id, partition, at, max_bytes=SEARCHED)
+            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
+            if answer.error:
+                return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+            before = at
+            for batch in batches_in(answer.records):
+                if not batch.control and batch.base < high:
+                    found = batch
+                at = max(at, batch.end)
+            if at == before:
+                break
+        if found is not None:
+            return found
+        high, step = low, min(step * 16, 1 << 20)
+    return None
+
+
+def _with_missed(
+    key: PartitionKey, seen: Seen, source: ConnectionSettings, here: Led, leave_out: Callable[[Batch], bool]
+) -> Seen | ClusterError:
+    """With the first record of the source that should stand where the target's log has nothing but markers behind its
+    last record: somebody else's, then."""
+    position = max(seen.target_start if seen.tail is None else seen.tail.end, here.start)
+    end = min(seen.target_end, here.end)
+    if position >= end:
+        return seen
+    with closing(connect(source, here.leader)) as connection:
+        while position < end:
+            asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=SEARCHED)
+            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
+            if answer.error:
+                return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)
+            sifted = sift(answer.records, position, answer.aborted, leave_out=leave_out, terms=Terms(dense=True))
+            if sifted.batches and sifted.batches[0].base < end:
+                return replace(seen, missed=sifted.batches[0].base)
+            if sifted.position == position:
+                break
+            position = sifted.position
+    return seen
 
 
 def _without_tail(key: PartitionKey, seen: Seen, target: ConnectionSettings) -> Seen | ClusterError:

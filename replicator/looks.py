@@ -14,8 +14,10 @@ from clusters.control import ControlWriter
 from clusters.errors import ClusterError
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
+from replicator.guards import Guards
 from replicator.look import Stillness
 from replicator.partition import PartitionKey
+from replicator.schema_ids import Translations
 from replicator.seat import Seat
 from replicator.states import LookAgain, Loud
 from replicator.takeover import Taken, take_over
@@ -40,7 +42,9 @@ class Looks:
     worker_id: str
     expiration_ms: int
     senders: Senders
+    guards: Guards
     stillness: Stillness = field(default_factory=Stillness)
+    schema_ids: Translations | None = None  # asked first: who waits for a schema takes nothing over
     _under_way: list[tuple[list[Seat], Future[dict[PartitionKey, Found]]]] = field(default_factory=list)
 
     def start(self, seats: Iterable[Seat]) -> None:
@@ -74,11 +78,21 @@ class Looks:
             source = self.connect(record.flow.source)
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
+        waiting: dict[PartitionKey, Found] = {}
+        if self.schema_ids is not None:
+            try:
+                why = self.schema_ids.ask(record.flow, source, [seat.key for seat in seats])
+            except ClusterError as error:
+                return {seat.key: LookAgain(str(error)) for seat in seats}
+            waiting = {key: LookAgain(told) for key, told in why.items()}
+            seats = [seat for seat in seats if seat.key not in waiting]
+            if not seats:
+                return waiting
         slots = {seat.key: seat.slot for seat in seats}
         orders = {seat.key: seat.order for seat in seats if seat.order is not None}
         if record.flow.delivery == "transactions":
             taking = TakeOver(record, source, self.target, self.stillness, self.senders, self.writer, orders)
-            return {**taking.of(slots)}
+            return {**waiting, **taking.of(slots)}
         taken = take_over(
             record,
             slots,
@@ -89,8 +103,10 @@ class Looks:
             self.worker_id,
             self.writer,
             orders,
+            [seat.key for seat in seats if seat.way is not None],
+            self.guards.of(record, source),
         )
-        return {**taken}
+        return {**waiting, **taken}
 
 
 def _results(seats: list[Seat], future: Future[dict[PartitionKey, Found]]) -> dict[PartitionKey, Found]:

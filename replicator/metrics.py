@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
@@ -41,6 +41,12 @@ class WorkerCollector:
         for (flow, state), count in sorted(Counter((each.flow, each.state) for each in reports).items()):
             states.add_metric((flow, state), count)
         yield states
+        beside = GaugeMetricFamily(
+            "watershed_beside", "What travels beside records, by state.", labels=("flow", "kind", "state")
+        )
+        for (flow, kind, state), count in sorted(Counter((e.flow, e.kind, e.state) for e in seen.beside).items()):
+            beside.add_metric((flow, kind, state), count)
+        yield beside
         yield GaugeMetricFamily("watershed_buffered_bytes", "Record batches in memory.", value=seen.buffered)
         for name, value in sorted(seen.counters.items()):
             yield CounterMetricFamily(f"watershed_{name}", "Counted by the worker's links.", value=value)
@@ -56,6 +62,7 @@ def _partitions(reports: list[PartitionStatus]) -> Iterator[Metric]:
         ("lag_seconds", "How long the oldest uncopied record has been waiting.", lambda each: _seconds(each.lag_ms)),
         ("event_age_seconds", "Age of the last copied record's timestamp.", lambda each: _seconds(each.event_age_ms)),
         ("open_records", "Offsets that wait for a source transaction to end.", lambda each: each.open_records),
+        ("filling_offsets", "Offsets to fill before an aligned copy begins.", lambda each: _left(each.aligning)),
         ("source_position", "Next source offset to copy.", lambda each: _known(each.source_position)),
         ("target_end", "Log end of the target partition.", lambda each: _known(each.target_end)),
     )
@@ -80,6 +87,10 @@ def _labels(report: PartitionStatus) -> tuple[str, str, str, str]:
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
+
+
+def _left(aligning: Mapping[str, float | None] | None) -> float | None:
+    return None if aligning is None else (aligning["of"] or 0) - (aligning["done"] or 0)
 
 
 def _known(offset: int) -> int | None:

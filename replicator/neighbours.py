@@ -42,7 +42,7 @@ def with_neighbours(
         return flows
     ours = [_known_as(flow.id, flow, ids[flow.source], ids[flow.target]) for flow in flows]
     theirs = {
-        key: _known_as(f"{key[1]} of topology {key[0]}", replace(record.flow, state=_state(record)), source, key[2])
+        key: _known_as(f"{key[1]} of topology {key[0]}", replace(record.serving, state=_state(record)), source, key[2])
         for key, record in others.items()
         if (source := record.source_cluster_id) is not None
     }

@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 from clusters.control import FLOWS, JOURNAL, ControlWriter, encode
 from clusters.errors import ProtocolError
-from clusters.flows import ORDER_PREFIX
+from clusters.flows import ORDER_PREFIX, Start
 from replicator.fencing import landed, next_epoch
 from replicator.partition import PIPELINE, Identity, PartitionKey
 from replicator.resume import Remembered, Resume, Seen
 from replicator.states import LookAgain, Loud, Span
 
-Kind = Literal["accept-gap", "reseed"]
+Kind = Literal["accept-gap", "reseed", "adopt", "rejoin"]
+BEHIND_OTHERS = ("adopt", "rejoin")  # kinds that go on behind records of others, which the ledger's foreign part tells
 SCHEMA = 1
 BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
 
@@ -35,7 +36,9 @@ class Order:
     generation: the ledger's newest when it was given (0: nothing there). lost: for accept-gap, the source offsets that
     are given up. through: for accept-gap, the source offset up to which (not with it) more may be given up, if it is
     lost when the order is obeyed; -1: only `lost`. target_id: for reseed, the id of the empty topic. actor: who gave
-    it. at_ms: when, milliseconds since 1970.
+    it. at_ms: when, milliseconds since 1970. For adopt: source_id and target_id are the topics that were compared, tool
+    says who copied, base is the target's log end as it was proven, position the source offset where copying goes on.
+    For rejoin the same, and `tool` is the flow back that carried to the source what applications wrote at the target.
     """
 
     kind: Kind
@@ -50,6 +53,10 @@ class Order:
     id: str = ""
     at_ms: int = 0
     through: int = -1
+    source_id: uuid.UUID | None = None
+    base: int = -1
+    position: int = -1
+    tool: str = ""
 
     @property
     def key(self) -> str:
@@ -61,6 +68,10 @@ class Order:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.at_ms / 1000))
         if self.kind == "accept-gap":
             return f"source offsets {self.lost} were given up on {when} by {self.actor}"
+        if self.kind == "adopt":
+            return f"target offsets below {self.base} were copied by {self.tool}; adopted on {when} by {self.actor}"
+        if self.kind == "rejoin":
+            return f"goes on at target offset {self.base}, behind what flow {self.tool} carried back, since {when}"
         return f"copied again from the start since {when} by order of {self.actor}"
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +89,10 @@ class Order:
             "id": self.id,
             "at_ms": self.at_ms,
             "through": self.through,
+            "source_id": None if self.source_id is None else str(self.source_id),
+            "base": self.base,
+            "position": self.position,
+            "tool": self.tool,
         }
 
     @classmethod
@@ -99,6 +114,10 @@ class Order:
                 id=value["id"],
                 at_ms=value["at_ms"],
                 through=value.get("through", -1),
+                source_id=None if value.get("source_id") is None else uuid.UUID(value["source_id"]),
+                base=value.get("base", -1),
+                position=value.get("position", -1),
+                tool=value.get("tool", ""),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
@@ -123,7 +142,7 @@ def obeyed(
     remembered: Remembered | None,
     generation: int,
     seen: Seen,
-    start: str,
+    start: Start,
 ) -> Resume | Loud | LookAgain:
     """What becomes of a partition for which `resume` decided as it did, now that there is an order.
 
@@ -158,7 +177,80 @@ def obeyed(
         note=order.note,
         claims=True,
         after=landed(remembered, seen).identity.epoch if disowned and not afresh else -1,
+        adopted="" if afresh else remembered.adopted,
     )
+
+
+def adopting(
+    order: Order,
+    decided: Resume | Loud | LookAgain,
+    remembered: Remembered | None,
+    generation: int,
+    seen: Seen,
+    producer_id: int,
+) -> Resume | Loud | LookAgain:
+    """As `obeyed`, for an order to go on behind what others left on the target, where that is what was proven, to the
+    offset. `adopt`: only where this flow has written nothing; `rejoin`: only where it has, and nothing since.
+
+    Our first batch is of producer epoch 1, or of one that nobody began: a worker that has looked before there was an
+    order, and thought the partition empty or its own, would go on with an older one and is fenced."""
+    if remembered is not None and order.id in (remembered.order, remembered.adopted):
+        return decided
+    why_not = _of_another(order, remembered, generation) or _moved(order, seen)
+    if why_not:
+        if not isinstance(decided, Loud):
+            return decided
+        return replace(
+            decided, error=f"{decided.error}; {order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        )
+    if not seen.settled:
+        return LookAgain(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+    epoch: int | Loud = 1
+    if remembered is not None:
+        begun = seen.producer[0] if seen.producer is not None else -1  # a fence has one of its own (replicator.cutting)
+        epoch = next_epoch(replace(remembered, last_epoch=max(remembered.last_epoch, begun)))
+    if isinstance(epoch, Loud):
+        return epoch
+    return Resume(
+        identity=Identity(producer_id, epoch, seen.target_end),
+        position=order.position,
+        target_end=seen.target_end,
+        depth=1,
+        depth_confirmed=PIPELINE,
+        since=epoch,
+        order=order.id,
+        note=order.note,
+        claims=True,
+        adopted=order.id,
+    )
+
+
+def _of_another(order: Order, remembered: Remembered | None, generation: int) -> str:
+    """Why the ledger is not what the order was given for; empty when it is."""
+    if order.kind == "adopt":
+        return "this flow has copied into the partition itself" if remembered is not None else ""
+    if remembered is None:
+        return "this flow has copied nothing into the partition"
+    if order.generation != generation:
+        return f"it answers generation {order.generation} of the ledger, the newest is {generation}"
+    return ""
+
+
+def _moved(order: Order, seen: Seen) -> str:
+    """Why the logs are not those that were proven; empty when they are."""
+    there = (seen.source_id, seen.target_id)
+    if there != (order.source_id, order.target_id):
+        compared = f"topics {order.source_id} and {order.target_id}"
+        return f"it compared {compared}, now there are {there[0]} and {there[1]}; give it again"
+    if seen.target_end != order.base:
+        return (
+            f"it proved the target up to offset {order.base}, now the log ends at {seen.target_end}: somebody still "
+            "writes; stop that writer and give the order again"
+        )
+    if seen.source_start > order.position:
+        gone = Span(order.position, seen.source_start)
+        return f"source offsets {gone}, where copying was to go on, have expired since; give it again"
+    return ""
 
 
 def _unfit(order: Order, decided: Resume | Loud | LookAgain, generation: int, seen: Seen) -> str:
@@ -198,8 +290,8 @@ def settled_on(order: Order, found: object) -> Order:
     return order
 
 
-def _beginning(remembered: Remembered, seen: Seen, start: str) -> int:
-    """Where a new copy begins: with the source's log, or (`start: latest`) where the first copy began."""
+def _beginning(remembered: Remembered, seen: Seen, start: Start) -> int:
+    """Where a new copy begins: with the source's log, or where the first copy was told to begin."""
     runs = remembered.map.runs
     if start == "earliest" or seen.source_id != remembered.source_id or not runs:
         return seen.source_start

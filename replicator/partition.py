@@ -17,7 +17,7 @@ from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch, Sifted
 from replicator.epochs import Epoch
-from replicator.errors import BadBatch, Compacted
+from replicator.errors import BadBatch, Compacted, Waits
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
 from replicator.restamped import restamped
@@ -107,6 +107,7 @@ class PartitionCopy:
     buffered: int = 0  # bytes in ready and in_flight
     source_end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # of the source; what lies behind `source_end` waits for a transaction to end
+    source_seen: float = 0.0  # when the source told its end (monotonic); 0: not yet
     copied_through: int = -1  # source offset, by acknowledgements
     copied_bytes: int = 0
     copied_timestamp: int = -1
@@ -156,7 +157,7 @@ class PartitionCopy:
             if sifted.leader_epoch >= 0:
                 self.leader_epoch = sifted.leader_epoch
             if sifted.refused is not None and self.refused is None:
-                self.refused = _refused(sifted.refused)
+                self.refused = refused_as(sifted.refused)
             if self._shares(sifted):
                 runs.append(Run(self._prepared, self.position))  # says nothing new, but the ledger gets a record
             self._blocked_from.extend(run.target for run in runs)
@@ -247,6 +248,11 @@ class PartitionCopy:
     @property
     def idle(self) -> bool:
         return not self.in_flight
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is there that was not sent."""
+        return bool(self.ready)
 
     def _when_empty(self) -> None:
         """Nothing waits and nothing is in flight: only now may a refused batch stop the partition."""
@@ -349,9 +355,9 @@ class PartitionCopy:
         return f"{where}, offsets {sent.batch.base} to {sent.source_end - 1}"
 
 
-def _refused(batch: BadBatch) -> Loud | LookAgain:
+def refused_as(batch: BadBatch) -> Loud | LookAgain:
     """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    if isinstance(batch, Compacted):
+    if isinstance(batch, Compacted | Waits):
         return LookAgain(str(batch))
     if batch.passing:
         return LookAgain(str(batch), batch.state)

@@ -130,4 +130,4 @@ class Placer:
 def _still_meant(key: str, flows: Mapping[str, FlowRecord]) -> bool:
     flow_id, topic, _partition = key.split("|")
     record = flows.get(flow_id)
-    return record is not None and may_move(record) and record.flow.selects(topic)
+    return record is not None and may_move(record) and record.selects(topic)

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as WirePartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.control import SLOTS, slot_of
 from clusters.errors import ClusterError
+from clusters.fingerprint import fingerprint, headers_bin
 from clusters.librdkafka import Complaints
 from clusters.names import TopicPartition
+from clusters.records import messages
 from clusters.settings import ConnectionSettings
 from replicator.partition import PartitionKey
 from replicator.repack import Rejected
@@ -41,7 +41,7 @@ _CONFIGS = {
     "message.timestamp.type": "CreateTime",
 }
 _OURS = "watershed."
-_OUR_HEADERS = 10  # they stand in front of the record's own
+_LAST_OF_OURS = "watershed.key"  # behind it stand the record's own headers
 _PATIENCE_S = 60.0
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -145,19 +145,25 @@ def kept(key: PartitionKey, record: Rejected, *, whole: bool) -> tuple[bytes | N
         ("watershed.reason", record.reason.encode()),
         ("watershed.size", str(size(record)).encode()),
         ("watershed.whole", b"yes" if whole else b"no"),
+        ("watershed.fingerprint", f"{_fingerprint(record):016x}".encode()),
     ]
     if not whole:
         return None, headers
-    headers.append(("watershed.key", record.key))
+    headers.append((_LAST_OF_OURS, record.key))
     # Names are text for the client library; one that is no UTF-8 could not have come from a Java producer.
     headers += [(name.decode(errors="replace"), value) for name, value in record.headers]
     return record.value, headers
 
 
+def _fingerprint(record: Rejected) -> int:
+    return fingerprint(record.key, record.value, headers_bin(record.headers), record.timestamp).fp
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """A record in the quarantine. offset, timestamp (ms): as on the source. size: bytes it had there. whole: its key,
-    value and headers are kept; otherwise only these coordinates are."""
+    value and headers are kept; otherwise only these coordinates are, and its fingerprint (`clusters.fingerprint`; None
+    in what an older worker wrote)."""
 
     flow: str
     topic: str
@@ -171,6 +177,7 @@ class Quarantined:
     key: bytes | None = field(default=None, repr=False)
     value: bytes | None = field(default=None, repr=False)
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)
+    fingerprint: int | None = None
 
 
 def read_quarantine(settings: ConnectionSettings, flow: str) -> list[Quarantined]:
@@ -187,7 +194,8 @@ def read_quarantine(settings: ConnectionSettings, flow: str) -> list[Quarantined
 def _quarantined(message: Message) -> Quarantined:
     told = cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
     headers = [(name, _bytes(value)) for name, value in told]
-    ours = {name.removeprefix(_OURS): value for name, value in headers[:_OUR_HEADERS] if name.startswith(_OURS)}
+    last = next((at for at, (name, _) in enumerate(headers) if name == _LAST_OF_OURS), len(headers) - 1)
+    ours = {name.removeprefix(_OURS): value for name, value in headers[: last + 1]}
 
     def text(name: str) -> str:
         return (ours.get(name) or b"").decode(errors="replace")
@@ -205,7 +213,8 @@ def _quarantined(message: Message) -> Quarantined:
         whole=whole,
         key=ours.get("key"),
         value=_bytes(message.value()),
-        headers=tuple(headers[_OUR_HEADERS:]) if whole else (),
+        headers=tuple(headers[last + 1 :]) if whole else (),
+        fingerprint=int(text("fingerprint"), 16) if "fingerprint" in ours else None,
     )
 
 
@@ -217,45 +226,7 @@ def _messages(settings: ConnectionSettings) -> Iterator[Message]:
     with Admin(settings) as admin:
         topic = admin.topic(QUARANTINE)
         if topic is None:
-            return
+            return iter(())
         ranges = admin.offsets(TopicPartition(QUARANTINE, number) for number in range(topic.partitions))
-    ends = {key.partition: span.end for key, span in ranges.items() if span.start < span.end}
-    if not ends:
-        return
-    complaints = Complaints()
-    consumer = Consumer(
-        settings.librdkafka(
-            {
-                "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "error_cb": complaints,
-            }
-        )
-    )
-    try:
-        consumer.assign([WirePartition(QUARANTINE, key.partition, span.start) for key, span in ranges.items()
-                         if key.partition in ends])  # fmt: skip
-        deadline = time.monotonic() + _PATIENCE_S
-        while ends:
-            message = consumer.poll(0.5)
-            if message is None and time.monotonic() > deadline:
-                raise settings.unreachable(f"{QUARANTINE} could not be read to its end")
-            if message is None:
-                continue
-            problem = message.error()
-            if problem is not None:
-                raise librdkafka.cluster_error(
-                    settings, problem, complaints, doing=f"reading {QUARANTINE}", topic=QUARANTINE
-                )
-            deadline = time.monotonic() + _PATIENCE_S
-            number, offset = message.partition() or 0, message.offset() or 0
-            if number in ends and offset < ends[number]:
-                yield message
-            if number in ends and offset + 1 >= ends[number]:
-                del ends[number]
-    except KafkaException as error:
-        reason = librdkafka.reason(error)
-        raise librdkafka.cluster_error(settings, reason, complaints, doing=f"reading {QUARANTINE}") from None
-    finally:
-        consumer.close()
+    todo = {key.partition: (span.start, span.end) for key, span in ranges.items() if span.start < span.end}
+    return messages(settings, QUARANTINE, todo, _PATIENCE_S)

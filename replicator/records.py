@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from clusters.varints import read_zigzag, zigzag
 from replicator.batch import CURRENT, LOG_APPEND_TIME, Batch
 from replicator.codecs import Undecodable, compress, decompress
 from replicator.errors import BadBatch
@@ -53,8 +54,8 @@ def records_of(batch: Batch) -> list[Record]:
     try:
         body = decompress(batch.codec, data[HEADER_SIZE:])
         found = walk(body, batch.records, batch.base, first_time)
-    except (Undecodable, IndexError) as error:
-        reason = str(error) if isinstance(error, Undecodable) else "holds records that are cut off"
+    except (ValueError, IndexError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "holds records that are cut off"
         raise BadBatch(reason, batch.base) from None
     if found and found[-1].offset >= batch.end:
         raise BadBatch(f"holds offset {found[-1].offset}, behind its own end {batch.end}", batch.base)
@@ -64,7 +65,7 @@ def records_of(batch: Batch) -> list[Record]:
 
 
 def walk(body: bytes, count: int, base: int, first_time: int) -> list[Record]:
-    """`count` records that fill `body`. Raises Undecodable or IndexError when they do not."""
+    """`count` records that fill `body`. Raises ValueError or IndexError when they do not."""
     found: list[Record] = []
     add, make = found.append, Record._make
     at, before, end = 0, base - 1, len(body)
@@ -74,7 +75,7 @@ def walk(body: bytes, count: int, base: int, first_time: int) -> list[Record]:
             at += 1
             size = (size >> 1) ^ -(size & 1)
         else:
-            size, at = varint(body, at)
+            size, at = read_zigzag(body, at)
         stop = at + size
         at += 1  # attributes
         time = body[at]
@@ -82,13 +83,13 @@ def walk(body: bytes, count: int, base: int, first_time: int) -> list[Record]:
             at += 1
             time = (time >> 1) ^ -(time & 1)
         else:
-            time, at = varint(body, at)
+            time, at = read_zigzag(body, at)
         delta = body[at]
         if delta < 0x80:
             at += 1
             delta = (delta >> 1) ^ -(delta & 1)
         else:
-            delta, at = varint(body, at)
+            delta, at = read_zigzag(body, at)
         offset = base + delta
         if at > stop or stop > end or offset <= before:
             raise Undecodable("holds records that contradict its header")
@@ -138,7 +139,7 @@ def fields(rest: bytes) -> Fields:
     """Key, value and headers of a record, for those that leave the copy. Raises IndexError for bytes that are none."""
     key, at = _sized(rest, 0)
     value, at = _sized(rest, at)
-    count, at = varint(rest, at)
+    count, at = read_zigzag(rest, at)
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(count):
         name, at = _sized(rest, at)
@@ -152,32 +153,8 @@ def encoded(key: bytes | None, value: bytes | None) -> bytes:
     return b"".join((_with_size(key), _with_size(value), b"\0"))
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint and where it ends. Raises IndexError at the end of `data`, Undecodable beyond ten bytes."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 63:
-            raise Undecodable("holds a number of more than 64 bits")
-
-
-def zigzag(number: int) -> bytes:
-    value = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = varint(data, at)
+    size, at = read_zigzag(data, at)
     if size < 0:
         return None, at
     if at + size > len(data):

@@ -1,4 +1,4 @@
-"""What `topology apply` refuses: plans that this version cannot copy, and changes that would undo what was copied."""
+"""What `topology apply` refuses: changes that would undo what was copied."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ ANEW = "give the flow a `suffix` and target names of its own (`naming`), which s
 
 class CannotApply(ReplicatorError):
     """The plan asks for something that this version does not do, or that would change what is copied already."""
-
-
-def refuse_unsupported(flow: PlanFlow) -> None:
-    """Raises CannotApply."""
-    if flow.offsets != "mapped":
-        raise CannotApply(f"flow {flow.id} asks for offsets: {flow.offsets}; this version copies with `mapped` only")
 
 
 def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:
@@ -39,6 +33,18 @@ def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str
         raise CannotApply(
             f"flow {flow.id} copied from cluster {before.source_cluster_id} so far, and {flow.source} is {source_id}; "
             "give the flow a suffix to copy from the other cluster"
+        )
+
+
+def refuse_other_ids(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> None:
+    """A log in which old records have the ids of one registry and new ones those of another is right for nobody, and no
+    proof could tell where the one ends. Raises CannotApply."""
+    was, now = before.sync.schemas.translated, flow.sync.schemas.translated
+    if was != now and copied():
+        changed = "with the schema ids of the target" if was else "with the schema ids of the source"
+        raise CannotApply(
+            f"flow {flow.id} has copied records {changed} (sync.schemas.ids), and they stay as they are. "
+            f"Restore `ids: {'translate' if was else 'preserve'}`, or {ANEW}"
         )
 
 

@@ -47,7 +47,10 @@ class Terms:
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
     small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
     so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
-    compaction left out, or the target does not take, may be stepped over now (`replicator.fencing`).
+    compaction left out, or the target does not take, may be stepped over now (`replicator.fencing`). dense: every batch
+    covers consecutive source offsets, so that it can have the very same ones on the target (`replicator.aligned`).
+    change: makes for every answer what rewrites its records, key and value, without changing their lengths
+    (`replicator.schema_ids`); then every batch is opened.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -56,6 +59,8 @@ class Terms:
     small: int = SMALL
     lane: Callable[[Batch], object] = lambda _batch: None
     holes: Callable[[], bool] = lambda: True
+    dense: bool = False
+    change: Callable[[], Callable[[Record], Record]] | None = None
 
 
 @dataclass(slots=True)
@@ -76,6 +81,10 @@ class Repacking:
     _first: Batch | None = None  # that the waiting records began with
     _end: int = -1
     _epoch: int = -1
+    _change: Callable[[Record], Record] | None = None
+
+    def __post_init__(self) -> None:
+        self._change = None if self.terms.change is None else self.terms.change()
 
     def take(self, batch: Batch, position: int) -> None:
         """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
@@ -89,7 +98,8 @@ class Repacking:
             if self._alone is None and not self._waiting:
                 self._alone = batch
                 return
-        records = self._allowed(batch, _records(batch, position))
+        stored = _records(batch, position)
+        records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
         if self._alone is not None:
             first, self._alone = self._alone, None
             try:
@@ -109,14 +119,26 @@ class Repacking:
             self._alone = None
         if self._waiting:
             assert self._first is not None
-            for batch in cut(self._waiting, self._first.codec, self._end, self.terms.limits, self._epoch):
-                self.ready.append(batch._replace(producer_id=self._first.producer_id))
+            for records, end in self._pieces():
+                for batch in cut(records, self._first.codec, end, self.terms.limits, self._epoch):
+                    self.ready.append(batch._replace(producer_id=self._first.producer_id))
             self._waiting, self._bytes = [], 0
         self._first = None
+
+    def _pieces(self) -> list[tuple[list[Record], int]]:
+        """What waits, with the source offset behind it; dense: in stretches of consecutive offsets."""
+        if not self.terms.dense:
+            return [(self._waiting, self._end)]
+        waiting = self._waiting
+        starts = [at for at in range(1, len(waiting)) if waiting[at].offset != waiting[at - 1].offset + 1]
+        stretches = [waiting[at:end] for at, end in zip([0, *starts], [*starts, None], strict=True)]
+        return [(records, records[-1].offset + 1) for records in stretches]
 
     def _goes_with(self, batch: Batch) -> bool:
         """Whether it may become one batch with what waits."""
         first = self._alone or self._first
+        if self.terms.dense and first is not None and batch.base != (self._end if self._waiting else first.end):
+            return False
         return first is None or (
             first.codec == batch.codec
             and first.leader_epoch == batch.leader_epoch
@@ -125,7 +147,8 @@ class Repacking:
 
     def _passes(self, batch: Batch, position: int) -> bool:
         return (
-            batch.records == batch.end - batch.base
+            self._change is None
+            and batch.records == batch.end - batch.base
             and batch.base >= position
             and not batch.attributes & LOG_APPEND_TIME
             and len(batch.data) <= self.terms.limits.max_batch
@@ -141,8 +164,8 @@ class Repacking:
         self._first = self._first or batch
         self._end, self._epoch = batch.end, batch.leader_epoch
 
-    def _allowed(self, batch: Batch, records: list[Record]) -> list[Record]:
-        """Without the records that the target does not take."""
+    def _allowed(self, batch: Batch, stored: list[Record], records: list[Record]) -> list[Record]:
+        """Without the records that the target does not take. stored: the same ones as the source has them."""
         most, refused = self.terms.limits.max_batch, self.terms.refused
         suspects = [
             record
@@ -163,7 +186,7 @@ class Repacking:
         if out and not self.terms.holes():
             # The target's limits decide what is left out, and another worker may know others: no function of the log.
             raise Compacted(batch.base, "holds records that the target does not take")
-        self.rejected += [_rejected(record, out[record.offset]) for record in records if record.offset in out]
+        self.rejected += [_rejected(record, out[record.offset]) for record in stored if record.offset in out]
         return [record for record in records if record.offset not in out] if out else records
 
 
@@ -198,6 +221,14 @@ def _records(batch: Batch, position: int) -> list[Record]:
         opened = records_of
     records = opened(batch)
     return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
+
+
+def _changed(stored: list[Record], change: Callable[[Record], Record]) -> list[Record]:
+    """Raises BadBatch, and what `change` raises."""
+    try:
+        return [change(record) for record in stored]
+    except (IndexError, ValueError):
+        raise BadBatch("holds a record that cannot be read", stored[0].offset) from None
 
 
 def _rejected(record: Record, reason: str) -> Rejected:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from clusters.flows import Start
 from replicator.batches import Batch
 from replicator.epochs import Epoch
 from replicator.header import SEQUENCE_SPACE
@@ -26,8 +28,10 @@ class Remembered:
     count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
     needs_epoch: its producer epoch must not be shared (`replicator.fencing`). closed: all who wrote under it said that
     nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun. after: the producer
-    epoch that this one follows, those between never counted; -1 where none was left out. without_newest: what counts if
-    nothing ever landed under this one; None where nothing else could.
+    epoch that this one follows, those between never counted; -1 where none was left out. adopted: the order by which it
+    goes on behind what another tool copied (`replicator.adoption`), if any. without_newest: what counts if nothing ever
+    landed under this one; None where nothing else could. filling: nothing but filler was written under this producer
+    epoch (`replicator.aligned`); given_up: an order gave up what the source held below this offset.
     """
 
     map: OffsetMap
@@ -42,17 +46,22 @@ class Remembered:
     closed: bool = False
     last_epoch: int = 0
     after: int = -1
+    adopted: str = ""
     without_newest: Callable[[], Remembered] | None = field(default=None, compare=False, repr=False)
+    filling: bool = False
+    given_up: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One look at the logs. Offsets in records, times in ms.
 
-    tail: the last batch on the target, None when the log is empty. producer: (epoch, last sequence, last record
+    tail: the last batch on the target, None when the log is empty; of an aligned partition the last one that holds
+    records, however many markers stand behind it. producer: (epoch, last sequence, last record
     time) that the target's leader holds for our producer id, None when it holds nothing. settled: the
     target's end stood still for longer than any request can still be under way; source_settled: the source's end did.
-    diverges_at: the first copied source offset that is not the source's any more (KIP-320), None while all are.
+    diverges_at: the first copied source offset that is not the source's any more (KIP-320), None while all are. missed:
+    of an aligned partition, the first source record where the target has something else.
     """
 
     source_id: uuid.UUID
@@ -68,15 +77,19 @@ class Seen:
     settled: bool
     source_settled: bool = False
     diverges_at: int | None = None
+    missed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
 
-    since, order, note: see Remembered. claims: this begins something, and workers have to agree on where. alone: nobody
-    else may write under this producer epoch (`replicator.fencing`). after: the producer epoch that it follows, then.
+    since, order, note, adopted: see Remembered. claims: this begins something, and workers have to agree on where.
+    alone: nobody else may write under this producer epoch (`replicator.fencing`). after: the producer epoch that it
+    follows, then.
     newest: time of the newest record that the target's leader remembers us by (ms), -1 when it holds nothing.
+    Of an aligned partition only: filling, given_up: see Remembered. goal: how far the filler may go now. counted_from:
+    the target offset that has sequence 0 by now, where that is no longer the identity's base.
     """
 
     identity: Identity
@@ -91,13 +104,27 @@ class Resume:
     alone: bool = False
     after: int = -1
     newest: int = -1
+    adopted: str = ""
+    filling: bool = False
+    goal: int = -1
+    given_up: int = -1
+    counted_from: int | None = None
+
+    @property
+    def numbering(self) -> Identity:
+        """Who writes, and which target offset would have sequence 0 as things are now."""
+        if self.counted_from is None:
+            return self.identity
+        return Identity(self.identity.producer_id, self.identity.epoch, self.counted_from)
 
 
-def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: str) -> Resume | Loud | LookAgain:
-    """Decide how a partition goes on. `start` (earliest | latest) counts for a partition nobody has copied yet."""
+def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: Start) -> Resume | Loud | LookAgain:
+    """Decide how a partition goes on. `start` counts for a partition nobody has copied yet."""
     if remembered is None:
         return _first_time(seen, producer_id, start)
-    stop = _other_topics(remembered, seen) or _foreign_tail(remembered.identity, seen)
+    known = (remembered.source_id, remembered.target_id)
+    stop = other_topics(known, seen, lambda: remembered.map.source_position(seen.target_end))
+    stop = stop or _foreign_tail(remembered, seen)
     if stop is not None:
         return stop
     identity = remembered.identity
@@ -122,7 +149,7 @@ def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: s
     if not young and seen.target_end > identity.base and not seen.settled:
         return LookAgain("the broker may have forgotten our sequence numbers; waiting until nothing is under way")
     position = remembered.map.source_position(seen.target_end)
-    lost = _source_range(position, remembered.map, seen)
+    lost = source_range(position, remembered.map, seen)
     if lost is not None:
         return lost
     return Resume(
@@ -135,10 +162,11 @@ def resume(remembered: Remembered | None, seen: Seen, producer_id: int, start: s
         order=remembered.order,
         note=remembered.note,
         newest=producer[2] if producer is not None else -1,
+        adopted=remembered.adopted,
     )
 
 
-def _first_time(seen: Seen, producer_id: int, start: str) -> Resume | Loud:
+def _first_time(seen: Seen, producer_id: int, start: Start) -> Resume | Loud:
     if seen.target_end != seen.target_start:
         return Loud(
             "target_foreign_write",
@@ -148,7 +176,7 @@ def _first_time(seen: Seen, producer_id: int, start: str) -> Resume | Loud:
         )
     return Resume(
         identity=Identity(producer_id, 0, seen.target_end),
-        position=seen.source_start if start == "earliest" else seen.source_end,
+        position=beginning_at(start, seen),
         target_end=seen.target_end,
         depth=1,
         depth_confirmed=PIPELINE,
@@ -156,47 +184,81 @@ def _first_time(seen: Seen, producer_id: int, start: str) -> Resume | Loud:
     )
 
 
-def _other_topics(remembered: Remembered, seen: Seen) -> Loud | None:
-    if seen.target_id != remembered.target_id:
+class Topics(Protocol):
+    """Which topics a look saw, and the source's range."""
+
+    @property
+    def source_id(self) -> uuid.UUID: ...
+    @property
+    def target_id(self) -> uuid.UUID: ...
+    @property
+    def source_start(self) -> int: ...
+    @property
+    def source_end(self) -> int: ...
+
+
+def beginning_at(start: Start, seen: Topics) -> int:
+    """The first source offset of a copy. One that has expired is told by the next look, which knows the position."""
+    if isinstance(start, int):
+        return start
+    return seen.source_start if start == "earliest" else seen.source_end
+
+
+def other_topics(known: tuple[uuid.UUID, uuid.UUID], seen: Topics, copied_through: Callable[[], int]) -> Loud | None:
+    """Whether a topic is another one than the ledger has (`known`: source id, target id). copied_through: the source
+    position that the old one was copied to, asked for only when it is said."""
+    source_id, target_id = known
+    if seen.target_id != target_id:
         return Loud(
             "target_gone",
-            f"the target topic has id {seen.target_id}, the ledger {remembered.target_id}",
-            expected_id=remembered.target_id,
+            f"the target topic has id {seen.target_id}, the ledger {target_id}",
+            expected_id=target_id,
             found_id=seen.target_id,
         )
-    if seen.source_id != remembered.source_id:
+    if seen.source_id != source_id:
+        there = Span(seen.source_start, seen.source_end)
         return Loud(
             "source_recreated",
-            f"the source topic has id {seen.source_id}, the ledger {remembered.source_id}; the old one was copied "
-            f"through {remembered.map.source_position(seen.target_end)}, the new one holds offsets "
-            f"{Span(seen.source_start, seen.source_end)}",
-            source=Span(seen.source_start, seen.source_end),
-            expected_id=remembered.source_id,
+            f"the source topic has id {seen.source_id}, the ledger {source_id}; the old one was copied through "
+            f"{copied_through()}, the new one holds offsets {there}",
+            source=there,
+            expected_id=source_id,
             found_id=seen.source_id,
         )
     return None
 
 
-def _foreign_tail(identity: Identity, seen: Seen) -> Loud | None:
-    """The last stored batch must be ours and stand where its sequence number says."""
-    tail = seen.tail
-    if tail is None or (_from_before(tail, identity) and tail.end <= identity.base):
+def by_another(tail: Batch, identity: Identity) -> Loud | None:
+    """Whether somebody else wrote the batch, or we under a producer epoch that the ledger does not know."""
+    if (tail.producer_id, tail.producer_epoch) == (identity.producer_id, identity.epoch):
+        return None
+    return Loud(
+        "target_foreign_write",
+        f"the batch at target offsets {tail.base} to {tail.end - 1} is by producer {tail.producer_id} "
+        f"epoch {tail.producer_epoch}, this flow writes as {identity.producer_id} epoch {identity.epoch}",
+        target=Span(tail.base, tail.end),
+    )
+
+
+def _foreign_tail(remembered: Remembered, seen: Seen) -> Loud | None:
+    """The last stored batch must be ours and stand where its sequence number says; of an adopted partition it may be
+    the last of what was adopted."""
+    identity, tail = remembered.identity, seen.tail
+    if tail is not None and remembered.adopted and remembered.map.own and tail.end <= remembered.map.own[0].target:
+        return None
+    if tail is None or (from_before(tail, identity) and tail.end <= identity.base):
         return None
     extent = Span(tail.base, tail.end)
-    if _from_before(tail, identity):
+    if from_before(tail, identity):
         return Loud(
             "duplicated",
             f"the batch at target offsets {extent} was sent before the order that made offset {identity.base} the "
             f"beginning of producer epoch {identity.epoch}, and landed after it",
             target=Span(identity.base, tail.end),
         )
-    if (tail.producer_id, tail.producer_epoch) != (identity.producer_id, identity.epoch):
-        return Loud(
-            "target_foreign_write",
-            f"the batch at target offsets {tail.base} to {tail.end - 1} is by producer {tail.producer_id} "
-            f"epoch {tail.producer_epoch}, this flow writes as {identity.producer_id} epoch {identity.epoch}",
-            target=extent,
-        )
+    other = by_another(tail, identity)
+    if other is not None:
+        return other
     if tail.base_sequence != identity.sequence(tail.base):
         return Loud(
             "duplicated",
@@ -207,12 +269,12 @@ def _foreign_tail(identity: Identity, seen: Seen) -> Loud | None:
     return None
 
 
-def _from_before(tail: Batch, identity: Identity) -> bool:
+def from_before(tail: Batch, identity: Identity) -> bool:
     """Whether this flow wrote the batch before the order that began the present producer epoch."""
     return tail.producer_id == identity.producer_id and 0 <= tail.producer_epoch < identity.epoch
 
 
-def _source_range(position: int, offsets: OffsetMap, seen: Seen) -> Loud | LookAgain | None:
+def source_range(position: int, offsets: OffsetMap, seen: Seen) -> Loud | LookAgain | None:
     if position < seen.source_start:
         lost = Span(position, seen.source_start)
         return Loud(

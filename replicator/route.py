@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from replicator.announcing import PartitionLedger
 from replicator.batch import Batch
 from replicator.lane import Kind
-from replicator.ledger import PartitionLedger
 from replicator.look import Address
 from replicator.partition import PartitionCopy
 from replicator.quarantine import Quarantine
 from replicator.rate import Rate
 from replicator.repack import Terms
+from replicator.schema_ids import Counted
 from replicator.transactions.copy import TransactionCopy
 
 FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
@@ -25,7 +26,8 @@ class Route:
     """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
 
     kind: the lane that is to carry it; carrier: the lane that sends it as long as something of it is on its way.
-    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them.
+    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them. The
+    sending side calls `between` when there is nothing that it may send now.
     """
 
     copy: PartitionCopy | TransactionCopy
@@ -40,7 +42,9 @@ class Route:
     carrier: Kind = "live"
     wake: Callable[[], None] = field(default=lambda: None)
     room: Callable[[], None] = field(default=lambda: None)
+    between: Callable[[], None] = field(default=lambda: None)
     quarantine: Quarantine | None = None  # where records go that the target does not take
+    counted: Counted = field(default_factory=Counted)  # of a flow that rewrites schema ids
     _calm: int = 0
 
     @property

@@ -8,13 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from clusters.admin import Admin
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
+from replicator.aligned.copy import AlignedCopy
+from replicator.aligned.decisions import prepare
+from replicator.aligned.work import Work
+from replicator.announcing import PartitionLedger
 from replicator.discovery import Discovery
-from replicator.epochs import epoch_below
+from replicator.epochs import Epoch, epoch_below
 from replicator.guards import Guards
-from replicator.ledger import PartitionLedger
 from replicator.links import Link, Route, SourceLink, TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
@@ -22,6 +26,7 @@ from replicator.partition import PartitionCopy, PartitionKey
 from replicator.quarantine import Quarantine
 from replicator.rate import Rates
 from replicator.repack import Terms
+from replicator.schema_ids import Counted, Translations
 from replicator.seat import Seat
 from replicator.takeover import EPOCHS_KEPT, Taken
 from replicator.transactions.copy import TransactionCopy
@@ -51,22 +56,26 @@ class Routes:
     _links: dict[tuple[str, str, Address], Link] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: Rates = field(default_factory=Rates)
+    schema_ids: Translations = field(init=False)
     _quarantine: Quarantine = field(init=False)
+    _aligned: Work = field(init=False)
     _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
 
     def __post_init__(self) -> None:
         self._quarantine = Quarantine(self.target)
+        self.schema_ids = Translations(self.target)
+        self._aligned = Work.of(self.target)
 
     def go(self, seat: Seat, taken: Taken) -> None:
         """Put a partition on its way."""
         decided = taken.resume
         refused = self._still_refused(seat.key, decided.position)
-        copy = PartitionCopy(
+        copy = (AlignedCopy if taken.aligned else PartitionCopy)(
             key=seat.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
-            identity=decided.identity,
+            identity=decided.numbering,
             position=decided.position,
             acked=decided.target_end,
             depth=decided.depth,
@@ -86,11 +95,13 @@ class Routes:
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
-        epochs = lambda: tuple(copy.epochs[-EPOCHS_KEPT:])  # noqa: E731
+        def epochs() -> tuple[Epoch, ...]:
+            return tuple(copy.epochs[-EPOCHS_KEPT:])
+
         ledger = PartitionLedger(
             self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.needs_epoch
         )
-        source = self.connect(seat.record.flow.source)
+        source, counted = self.connect(seat.record.flow.source), Counted()
         route = Route(
             copy=copy,
             ledger=ledger,
@@ -104,18 +115,27 @@ class Routes:
                 refused,
                 isolate=copy.quarantine,
                 holes=lambda: copy.alone,
+                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+                dense=taken.aligned,
             ),
             quarantine=self._quarantine if copy.quarantine else None,
+            counted=counted,
         )
-        first = [Run(decided.target_end, decided.position)]
+        first = [taken.first]
         copy.announce(first)
+        if isinstance(copy, AlignedCopy) and decided.filling:
+            copy.filling = True
+            self._aligned.add_filling(route, decided.goal, lambda: self._prepare(seat, source))
+        elif isinstance(copy, AlignedCopy):
+            self._aligned.add(route, seat.way or "transactions")
         ledger.append(first)
         self._routes[id(route)] = route
         seat.took_route(route, decided.note)
-        self._link("send", self.target, taken.target.leader).add(route)
-        self._link("fetch", source, taken.source.leader).add(route)
+        if not decided.filling:
+            self._link("send", self.target, taken.target.leader).add(route)
+            self._link("fetch", source, taken.source.leader).add(route)
         log.info(
-            "copying",
+            "filling" if decided.filling else "copying",
             extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
                    "position": decided.position, "target_end": decided.target_end},
         )  # fmt: skip
@@ -125,7 +145,7 @@ class Routes:
         source = self.connect(seat.record.flow.source)
         guard = self.guards.of(seat.record, source)
         copy = copy_of(seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine")
-        limits = self.discovery.limits_of(seat.key.flow, seat.key.target_topic)
+        limits, counted = self.discovery.limits_of(seat.key.flow, seat.key.target_topic), Counted()
         refused = self._still_refused(seat.key, copy.position)
         route = Route(
             copy=copy,
@@ -135,7 +155,14 @@ class Routes:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=seat.record.flow.weight,
-            terms=Terms(limits, refused, isolate=copy.quarantine, lane=guard.path_of),
+            terms=Terms(
+                limits,
+                refused,
+                isolate=copy.quarantine,
+                lane=guard.path_of,
+                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+            ),
+            counted=counted,
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.quarantine else None,
         )
@@ -156,6 +183,8 @@ class Routes:
         sender = self._senders.pop(id(route), None)
         if sender is not None and isinstance(copy, TransactionCopy):
             sender.remove(copy)
+        if isinstance(copy, AlignedCopy):
+            self._aligned.remove(route)
         if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and route.ledger is not None:
             route.ledger.close()
         if copy.refused_records:
@@ -168,6 +197,7 @@ class Routes:
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: fresh limits."""
         self.rates.forget(flow_id)
+        self.schema_ids.forget(flow_id)
 
     def sweep(self, now: float | None = None) -> None:
         """End links that no route has used for long, and forget those that have ended."""
@@ -181,6 +211,7 @@ class Routes:
             self._counted.update(link.counters())
 
     def end(self) -> None:
+        self._aligned.end()
         for link in self._links.values():
             link.end()
 
@@ -192,6 +223,11 @@ class Routes:
             self._links[key] = link
             link.start()
         return link
+
+    def _prepare(self, seat: Seat, source: ConnectionSettings) -> str:
+        """Settings of the target topic with which it can be filled; "" or why not. Raises ClusterError."""
+        with Admin(source) as here, Admin(self.target) as there:
+            return prepare(seat.record.flow, seat.key.topic, here, there)
 
     def _still_refused(self, key: PartitionKey, position: int) -> dict[int, str]:
         """The records from source offset `position` on that the target did not take: what lies below is settled. A

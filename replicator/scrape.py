@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clusters.status import PartitionStatus
+from clusters.sync_reports import SyncReport
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
     """reports: of every partition that the worker serves; counters: what its links count since it started
-    (`fetched_bytes`, `throttled_seconds`, …); buffered: bytes of record batches in memory."""
+    (`fetched_bytes`, `throttled_seconds`, …); buffered: bytes of record batches in memory; beside: of what travels
+    beside records, as far as this worker keeps it."""
 
     reports: Iterable[PartitionStatus]
     counters: Mapping[str, float]
     buffered: int
+    beside: Iterable[SyncReport] = ()

@@ -9,6 +9,8 @@ from clusters.control import slot_of
 from clusters.flows import FlowRecord
 from clusters.status import PartitionStatus
 from replicator import states
+from replicator.aligned.copy import AlignedCopy
+from replicator.aligned.gaps import Way
 from replicator.lag import Lag
 from replicator.links import Route
 from replicator.orders import Order
@@ -42,6 +44,7 @@ class Seat:
     retry: float = states.RETRY_FIRST_S  # of a loud state that may heal by itself
     serving: int = -1  # the slot that makes it ours: its own, or where the placement puts it
     held: Held | None = None  # why it has no place on the target
+    way: Way | None = None  # how gaps are closed, where offsets are equal; None: they are translated
     hint: str = ""  # what a person should know although it is copied
     published: PartitionStatus | None = None
     alone: bool = False  # a look that took on others as well failed in an unknown way
@@ -51,6 +54,7 @@ class Seat:
     _source_position: int = -1
     _source_end: int = -1
     _target_end: int = -1
+    _source_seen: float = 0.0  # monotonic
     _bytes: int = 0
     _from: int = 0  # source offset at the last report
     _lag: Lag = field(default_factory=Lag)
@@ -116,6 +120,7 @@ class Seat:
     def _stands(self, copy: PartitionCopy | TransactionCopy) -> None:
         self._source_position, self._target_end = copy.copied_through, copy.acked
         self._source_end = max(copy.source_end, copy.copied_through)
+        self._source_seen = max(copy.source_seen, self._source_seen)
 
     def found(self, trouble: Loud | LookAgain, now: float) -> None:
         """A look, or copying, ended in `trouble`."""
@@ -154,7 +159,8 @@ class Seat:
             if copy.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
-        known = self._source_position >= 0 and self._source_end >= 0
+        aligning = self._aligning()  # while it lasts nothing is copied, so how much is to come is not known
+        known = self._source_position >= 0 and self._source_end >= 0 and aligning is None
         return PartitionStatus(
             flow=self.key.flow,
             topic=self.key.topic,
@@ -169,17 +175,29 @@ class Seat:
             lag_bytes=self._lag.bytes_behind(self._source_position),
             event_age_ms=age_ms,
             open_records=open_records,
+            aligning=aligning,
             rate_bytes=round(rate, 1),
             copied_bytes=copied_bytes,
             error=self._error(),
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,
-            note="; ".join(text for text in (self.note, self.hint) if text) or None,
+            note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
             young=self.route is not None and self.route.copy.depth > 1,
+            source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
             pid=pid,
             at_ms=int(time.time() * 1000),
         )
+
+    def _aligning(self) -> dict[str, float | None] | None:
+        copy = self.route.copy if self.route is not None else None
+        if not isinstance(copy, AlignedCopy) or copy.progress is None:
+            return None
+        at = copy.progress
+        return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
+
+    def _schemas(self) -> str:
+        return "" if self.route is None else str(self.route.counted)
 
     def _remedy(self) -> str | None:
         if self.held is not None:
@@ -201,6 +219,8 @@ class Seat:
             return self.held.state
         if self.route is None:
             return states.RETRYING if self.waiting_for else states.STARTING
+        if isinstance(self.route.copy, AlignedCopy) and self.route.copy.filling:
+            return states.ALIGNING
         if self.route.copy.source_end < 0 or self._source_end - self._source_position > NEAR:
             return states.CATCHING_UP
         return states.RUNNING

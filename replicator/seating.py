@@ -10,23 +10,26 @@ from operator import attrgetter
 from clusters.control import slot_of
 from clusters.flows import FlowRecord
 from clusters.status import PartitionStatus
+from replicator.aligned.gaps import Way
 from replicator.partition import PartitionKey
 from replicator.targets import Held, Mapped
 from topology.plan import PlanFlow
 
-_CLOCKS = ("at_ms", "event_age_ms")  # what changes in a report while nothing happens
+_CLOCKS = ("at_ms", "event_age_ms", "source_seen_ms")  # what changes in a report while nothing happens
 _content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
 UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied."""
+    """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied, `way` how
+    gaps are closed where offsets are equal."""
 
     record: FlowRecord
     serving: int
     held: Held | None = None
     hint: str = ""
+    way: Way | None = None
 
 
 def places(
@@ -43,7 +46,7 @@ def places(
     for flow_id, record in flows.items():
         moves = placed if record.flow.delivery != "transactions" else {}
         for mapped in topics.get(flow_id, ()):
-            if not record.flow.selects(mapped.topic):
+            if not record.selects(mapped.topic):
                 continue
             for partition in range(mapped.partitions):
                 serving = moves.get(f"{flow_id}|{mapped.topic}|{partition}", -1)
@@ -52,7 +55,8 @@ def places(
                 if serving in slots:
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
                     held = mapped.held if partition >= mapped.copied else mapped.refused
-                    found[key] = Place(record, serving, held, mapped.note if partition == 0 else "")
+                    note = mapped.note if partition == 0 else ""
+                    found[key] = Place(record, serving, held, note, mapped.way)
     return found
 
 
@@ -62,7 +66,7 @@ def shares(
     """What part of each flow's partitions is ours, and so of its quota: all workers together must not exceed it."""
     mine = Counter(key.flow for key in ours)
     everybody = {
-        flow_id: sum(mapped.partitions for mapped in topics.get(flow_id, ()) if record.flow.selects(mapped.topic))
+        flow_id: sum(mapped.partitions for mapped in topics.get(flow_id, ()) if record.selects(mapped.topic))
         for flow_id, record in flows.items()
     }
     return {flow_id: mine[flow_id] / total for flow_id, total in everybody.items() if total}
@@ -83,11 +87,13 @@ def same_copy(before: PlanFlow, after: PlanFlow) -> bool:
         sync_configs_include=before.sync_configs_include,
         sync_configs_exclude=before.sync_configs_exclude,
         configs_set=before.configs_set,
-        verify_every_ms=before.verify_every_ms,
+        verify=before.verify,
         merge=before.merge,
         delivery_reason=before.delivery_reason,
         grow=before.grow,
-    )
+        offsets_reason=before.offsets_reason,
+        sync=before.sync,
+    ) and before.sync.schemas.writes_as(after.sync.schemas)
 
 
 def worth_reporting(report: PartitionStatus, last: PartitionStatus | None) -> bool:

@@ -102,7 +102,7 @@ class SendLane(Lane):
         now = int(time.time() * 1000)
         for route, _ in request:
             route.by_sequence.answered(answers[route.copy.target_id, route.copy.key.partition], now)
-            if route.copy.ready:
+            if route.by_sequence.waiting:
                 self._offer(route)
             route.room()
         self._heed(connection.throttle_ms)
@@ -126,8 +126,10 @@ class SendLane(Lane):
                 request.append((route, outgoing))
                 size += outgoing.size
                 self._shares.spent(route, outgoing.size)
-                if route.copy.ready:
+                if route.by_sequence.waiting:
                     self._shares.put(route)
+            else:
+                route.between()
         self._shares.complete()
         return request
 
@@ -139,7 +141,7 @@ class SendLane(Lane):
         now = int(time.time() * 1000)
         for route in self._carried(self.kind):
             copy = route.by_sequence
-            if closed and copy.idle and not copy.ready and id(route) not in lost:
+            if closed and copy.idle and not copy.waiting and id(route) not in lost:
                 copy.stood_still(now, reason)
             else:
                 lost[id(route)] = route

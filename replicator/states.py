@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"
 RUNNING: Final = "running"
+ALIGNING: Final = "aligning"  # the empty log is brought to the source's log start
 PAUSED: Final = "paused"
 STOPPED: Final = "stopped"
 RETRYING: Final = "retrying"  # a broker does not answer; tried again by itself
@@ -35,7 +36,10 @@ REMEDIES: Final = {
     "source_gone": "the source topic does not exist any more, its copy is kept. Take {topic} out of the flow, or "
     "bring the topic back; it is looked for again by itself",
     "target_gone": "the target topic was deleted or created again. To copy it again from the source, " + _RESEED,
-    "target_foreign_write": "somebody else writes to the target partition. Stop that writer, then " + _RESEED,
+    "target_foreign_write": "somebody else writes to the target partition. Stop that writer, then "
+    + _RESEED
+    + ". Is what is there the copy that another tool made of the same topic? Then go on behind it instead, "
+    "`topology flow adopt {flow} {file} --topic {topic} --dry-run` (docs/takeover.md)",
     "duplicated": "the target holds batches that this flow wrote twice or out of place. Do not move consumers; "
     + _RESEED,
     "rejected": "the target refuses a record. Compare {topic} on both sides (max.message.bytes, "
@@ -49,7 +53,8 @@ REMEDIES: Final = {
     + f"; to leave them as they are and go on, {_RESTART}",
     "failed": "a fault of Watershed itself; the worker's log has its trace, please report it with that. It is tried "
     "again by itself; after an update of the workers nothing else is to be done. The other partitions go on",
-    "unsupported": f"this batch cannot be rewritten by this version; when it is gone from the source, {_RESTART}",
+    "unsupported": "this version cannot do what is named. When the batch that is named is gone from the source, or the "
+    f"setting that is named is another one, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
 SELF_HEALING: Final = frozenset({"unauthorised", "source_gone", "failed"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from clusters.control import LEDGER, ControlWriter, slot_of
@@ -11,6 +11,8 @@ from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flows import FlowRecord
 from clusters.names import FlowId
 from clusters.settings import ConnectionSettings
+from replicator.aligned.resume import beginning, resume_aligned
+from replicator.batch import Batch
 from replicator.consolidation import consolidate
 from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
@@ -18,7 +20,7 @@ from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
 from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
-from replicator.orders import Order, by_policy, journal, journal_outcome, obeyed, settled_on
+from replicator.orders import BEHIND_OTHERS, Order, adopting, by_policy, journal, journal_outcome, obeyed, settled_on
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud
@@ -35,6 +37,13 @@ class Taken:
     source: Led
     target: Led
     block: Block
+    aligned: bool = False
+
+    @property
+    def first(self) -> Run:
+        """What the ledger has to hold before anything is written. Of an aligned partition both offsets are the same."""
+        end = self.resume.target_end
+        return Run(end, end if self.aligned else self.resume.position)
 
 
 def take_over(
@@ -47,9 +56,12 @@ def take_over(
     worker: str,
     writer: ControlWriter,
     orders: Mapping[PartitionKey, Order] | None = None,
+    aligned: Collection[PartitionKey] = (),
+    leave_out: Callable[[Batch], bool] = lambda _batch: False,
 ) -> dict[PartitionKey, Taken | Loud | LookAgain]:
     """Decide for partitions of one flow (with their slots) how they go on; `orders` are what persons decided about
-    some of them. Never raises ClusterError."""
+    some of them, `aligned` are those whose records keep their offsets, `leave_out` is the flow's loop guard. Never
+    raises ClusterError."""
     if record.producer_id is None:
         told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
         return {key: LookAgain(told) for key in keys}
@@ -65,22 +77,25 @@ def take_over(
         return waiting
     slots = sorted(set(keys.values()))
     try:
-        looked = look(keys, source, target, record.producer_id, expiration_ms, stillness)
+        looked = look(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, leave_out)
         # Read after the look: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots)
         parted = diverging(source, _copied(ledger, looked))
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: LookAgain(str(error)) for key in keys}
     known = {key: ledger.remembered(key) for key in keys}
-    judge = _Judge(record, writer, orders or {}, worker)
+    judge = _Judge(record, writer, orders or {}, worker, frozenset(aligned))
     taken: dict[PartitionKey, Taken | Loud | LookAgain] = {}
     for key, found in looked.items():
         if isinstance(found, ClusterError):
             taken[key] = _trouble(found, source.alias)
             continue
         seen, at_source, at_target = found
+        if record.flow.rejected == "quarantine":  # a record that was left out is the source's, and a gap at the target
+            seen = replace(seen, missed=None)
         remembered, generation = known[key]
-        remembered = as_landed(remembered, seen)
+        if key not in aligned:  # there, gaps of the newer epoch may have shifted the older one's batch
+            remembered = as_landed(remembered, seen)
         decided = judge.decided(key, remembered, generation, replace(seen, diverges_at=parted.get(key)))
         decided = fenced(decided, remembered, seen)
         if not isinstance(decided, Resume):
@@ -89,7 +104,8 @@ def take_over(
         try:
             known_landed = None if remembered is None else landed(remembered, seen)
             next_one = Generation(generation + 1, worker)
-            mine = consolidate(key, next_one, decided.target_end, known_landed, ledger, writer)
+            by_tail = seen.tail is not None
+            mine = consolidate(key, next_one, decided.target_end, known_landed, ledger, writer, told=by_tail)
         except ClusterError as error:
             taken[key] = LookAgain(str(error))
             continue
@@ -108,8 +124,11 @@ def take_over(
             note=decided.note,
             needs_epoch=decided.alone,
             after=decided.after,
+            adopted=decided.adopted,
+            filling=decided.filling,
+            given_up=decided.given_up,
         )
-        taken[key] = Taken(decided, at_source, at_target, block)
+        taken[key] = Taken(decided, at_source, at_target, block, aligned=key in aligned)
     beginning = [found for found in taken.values() if isinstance(found, Taken) and found.resume.claims]
     try:
         if beginning:
@@ -125,6 +144,7 @@ class _Judge:
     writer: ControlWriter
     orders: Mapping[PartitionKey, Order]
     worker: str = ""
+    aligned: frozenset[PartitionKey] = frozenset()
 
     def decided(
         self, key: PartitionKey, remembered: Remembered | None, generation: int, seen: Seen
@@ -133,14 +153,24 @@ class _Judge:
         start = self.record.start_of(key.topic, key.partition)
         assert self.record.producer_id is not None
         try:
-            decided = resume(remembered, seen, self.record.producer_id, start)
+            if key in self.aligned:
+                decided = resume_aligned(remembered, seen, self.record.producer_id)
+            else:
+                decided = resume(remembered, seen, self.record.producer_id, start)
         except ReplicatorError as error:  # a map that contradicts itself or the log concerns its partition only
             decided = LookAgain(str(error), "duplicated")
         order = self.orders.get(key)
+        if order is not None and order.kind in BEHIND_OTHERS:
+            if key not in self.aligned:  # the flow was mapped when the order was given
+                decided = adopting(order, decided, remembered, generation, seen, self.record.producer_id)
+            elif isinstance(decided, Loud):
+                told = f"{order.kind} {order.id} of {order.actor} is refused: this topic has, or gets, equal offsets"
+                decided = replace(decided, error=f"{decided.error}; {told}")
+            order = None
         if order is not None and isinstance(decided, LookAgain) and decided.in_the_end == "duplicated":
             decided = Loud("duplicated", decided.reason)  # as the person saw it who gave the order
         if order is not None:
-            before, decided = decided, obeyed(order, decided, remembered, generation, seen, start)
+            before, decided = decided, self._obeyed(key, order, decided, remembered, generation, seen)
             outcome = settled_on(order, before)
             obeys = isinstance(decided, Resume) and decided.claims and decided.order == order.id
             if obeys and outcome != order:  # otherwise the journal has the exact range from who ordered it
@@ -151,13 +181,29 @@ class _Judge:
         if not isinstance(decided, Loud) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
             return decided
         policy = by_policy(key, decided, generation, int(time.time() * 1000))
-        decided = obeyed(policy, decided, remembered, generation, seen, start)
+        decided = self._obeyed(key, policy, decided, remembered, generation, seen)
         if isinstance(decided, Resume):
             try:
                 journal(self.writer, policy, self.record.topology)
             except ClusterError as error:
                 return LookAgain(f"the decision could not be journaled: {error}")
         return decided
+
+    def _obeyed(
+        self,
+        key: PartitionKey,
+        order: Order,
+        found: Resume | Loud | LookAgain,
+        remembered: Remembered | None,
+        generation: int,
+        seen: Seen,
+    ) -> Resume | Loud | LookAgain:
+        decided = obeyed(order, found, remembered, generation, seen, self.record.start_of(key.topic, key.partition))
+        if key not in self.aligned or decided is found or not isinstance(decided, Resume):
+            return decided
+        if order.kind == "accept-gap":  # what was given up is a gap like others, as long as nothing is behind it
+            return replace(decided, given_up=decided.position)
+        return beginning(decided, seen)
 
 
 def _copied(
@@ -198,8 +244,7 @@ def claimed(
     the other withdraws."""
     claims: dict[PartitionKey, Block] = {}
     for found in candidates:
-        run = Run(found.resume.target_end, found.resume.position)
-        claims[found.block.key] = replace(found.block, number=CLAIM, runs=(run,))
+        claims[found.block.key] = replace(found.block, number=CLAIM, runs=(found.first,))
     failures: list[ClusterError] = []  # of these records: a flush would also raise those of other threads
 
     def done(error: ClusterError | None, _offset: int) -> None:

@@ -15,6 +15,7 @@ from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration, Shape
 from replicator import restamped
+from replicator.aligned.gaps import Way
 from replicator.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from replicator.states import Loud
@@ -44,7 +45,8 @@ class Mapped:
     by a look at its partitions, not by one broker's listing. Those from `copied` on wait, and `held` says what for.
     source_ids: of the topics that were copied under this name, where the ledger was asked. created, grown: what was
     done to the target just now. refused: why nothing at all may be copied, as the target topic is configured.
-    max_batch: the largest record batch that the target topic takes, in bytes. note: something that a person should
+    max_batch: the largest record batch that the target topic takes, in bytes. way: how offsets without records are
+    filled, where offsets are equal at both ends; None where they are translated. note: something that a person should
     know although everything is copied.
     """
 
@@ -59,6 +61,7 @@ class Mapped:
     held: Held | None = None
     refused: Held | None = None
     note: str = ""
+    way: Way | None = None
 
 
 def mapped_topics(
@@ -172,7 +175,7 @@ def _created(flow: PlanFlow, mapped: Mapped, shape: Shape, source: Administratio
             mapped.target_topic,
             mapped.partitions,
             flow.replication_factor or min(shape.replication_factor, target.brokers()),
-            _configs(flow, mapped.topic, source, target),
+            topic_configs(flow, mapped.topic, source, target),
         )
     except Unreachable:
         raise
@@ -238,22 +241,43 @@ def _more(mapped: Mapped, there: int) -> str:
     )
 
 
-def _configs(flow: PlanFlow, topic: str, source: Administration, target: Administration) -> dict[str, str]:
-    """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets.
+def topic_configs(flow: PlanFlow, topic: str, source: Administration, target: Administration) -> dict[str, str]:
+    """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets."""
+    size = "max.message.bytes"
+    stamps = target.broker_config("log.message.timestamp.type")
+    if flow.sync_configs == "never":
+        return wanted_configs(flow, {}, in_force=None, default_size=None, default_stamps=stamps)
+    return wanted_configs(
+        flow,
+        source.topic_configs([topic])[topic],
+        in_force=source.effective_configs([topic])[topic].get(size),
+        default_size=target.broker_config("message.max.bytes"),
+        default_stamps=stamps,
+    )
+
+
+def wanted_configs(
+    flow: PlanFlow,
+    own: Mapping[str, str],
+    *,
+    in_force: str | None,
+    default_size: str | None,
+    default_stamps: str | None,
+) -> dict[str, str]:
+    """What a target topic should have of its own. own: what the source topic has of its own; in_force: the largest
+    batch that it takes; default_*: what the target's brokers say of that, and of timestamps. Pure.
 
     `max.message.bytes` also where the source inherits it and its batches would not fit the target's default;
     `message.timestamp.type` where the target's default would put its own time into the records.
     """
     set_here = dict(flow.configs_set)
-    if target.broker_config("log.message.timestamp.type") == "LogAppendTime":
+    if default_stamps == "LogAppendTime":
         set_here = {TIMESTAMPS: "CreateTime"} | set_here
     if flow.sync_configs == "never":
         return set_here
-    configs = source.topic_configs([topic])[topic]
-    size, default = "max.message.bytes", target.broker_config("message.max.bytes")
-    in_force = source.effective_configs([topic])[topic].get(size)
-    if in_force is not None and default is not None and int(in_force) > int(default):
-        configs = configs | {size: in_force}
+    configs = dict(own)
+    if in_force is not None and default_size is not None and int(in_force) > int(default_size):
+        configs["max.message.bytes"] = in_force
     left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
     only = set(flow.sync_configs_include) or set(configs)
     return {key: configs[key] for key in configs if key in only - left_out} | set_here

@@ -13,18 +13,22 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from clusters.alignments import read_alignments
 from clusters.control import slot_of
 from clusters.errors import ClusterError
 from clusters.flows import FlowRecord, read_flows
 from clusters.producers import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
+from replicator.adoption.foreign import JoinedMap
 from replicator.batch import Batch
 from replicator.errors import ReplicatorError
+from replicator.header import SEQUENCE_SPACE
 from replicator.ledger import Ledger, read_ledger
 from replicator.standing import NoRecord, Standing, standing
 
 MAX_HOPS = 64
+ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
 Connect = Callable[[str], ConnectionSettings]
 
 
@@ -90,11 +94,18 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
             return _ended(hops, str(error))
         hop, producer, record = clusters.hop(alias, topic, partition, offset, here)
         hops.append(hop)
-        if producer is None:
-            return Trace(tuple(hops), True)
         try:
+            if producer is None:
+                adopted = clusters.adopted(alias, hop, here)
+                if adopted is None:
+                    return Trace(tuple(hops), True)
+                record, came, note = adopted
+                hops[-1] = replace(hop, flow=record.flow.id, kind=ADOPTED, note=_joined(hop.note, note))
+                alias = clusters.alias_of(record.source_cluster_id or "", record.flow.source)
+                topic, offset = came.topic, came.offset
+                continue
             came, note = clusters.before(alias, hop, producer, record, here)
-            hops[-1] = replace(hop, note="; ".join(filter(None, (hop.note, note))))
+            hops[-1] = replace(hop, note=_joined(hop.note, note))
             alias = clusters.alias_of(producer.path[-1], record.flow.source if record is not None else None)
         except (_Ends, ReplicatorError, ClusterError) as error:
             return _ended(hops, str(error))
@@ -160,8 +171,35 @@ class _Clusters:
             offset = offsets.to_source(hop.offset)
             if offsets.to_target(offset, here.led.end) != hop.offset:
                 raise _Ends(f"the ledger of {alias} holds no source offset for it, only for its neighbours")
-            return _Came(key.topic, offset, source_id), _out_of_place(ledger, producer, here.batch, hop)
+            decided = read_alignments(settings).get((producer.flow, key.topic))
+            aligned = decided is not None and decided.mode == "aligned"
+            return _Came(key.topic, offset, source_id), _out_of_place(ledger, producer, here.batch, hop, aligned)
         raise _Ends(f"the ledger of {alias} knows nothing of {hop.topic}-{hop.partition} by flow {producer.flow}")
+
+    def adopted(self, alias: str, hop: Hop, here: Standing) -> tuple[FlowRecord, _Came, str] | None:
+        """Which flow went on behind what another tool copied here, and where the record came from; None where no flow
+        did. Raises _Ends for a record that the tool brought and that could not be proven, and what the ledger raises.
+        """
+        flows, _ = self._registry(alias)
+        for record in flows.values():
+            source_topic = record.flow.source_topic(hop.topic)
+            if source_topic is None:
+                continue
+            slot = slot_of(record.flow.id, source_topic, hop.partition)
+            ledger = read_ledger(self.connect_to(alias), flow=record.flow.id, slots=[slot])
+            for key, (offsets, (source_id, target_id)) in ledger.copies().items():
+                place = (key.topic, key.partition, target_id)
+                if place != (source_topic, hop.partition, here.led.topic_id) or not isinstance(offsets, JoinedMap):
+                    continue
+                if hop.offset >= offsets.base:
+                    continue
+                note = f"copied by {offsets.tool}, before {record.flow.id} went on behind it"
+                if not any(first <= hop.offset < first + many for first, _, many in offsets.front.counted):
+                    raise _Ends(
+                        f"{note}; it is none of those that its proof counts (a duplicate, or none of the source's)"
+                    )
+                return record, _Came(key.topic, offsets.to_source(hop.offset), source_id), note
+        return None
 
     def alias_of(self, cluster_id: str, hint: str | None) -> str:
         """The alias of a cluster among those that may be looked at. Raises _Ends."""
@@ -184,11 +222,19 @@ class _Clusters:
     def _brought_by(self, alias: str, producer_id: int) -> tuple[ProducerRecord | None, FlowRecord | None]:
         if producer_id < 0:
             return None, None
+        flows, producers = self._registry(alias)
+        producer = producers.get(producer_id) or _from_flow(flows, producer_id)
+        return producer, None if producer is None else flows.get(producer.flow)
+
+    def _registry(self, alias: str) -> tuple[dict[str, FlowRecord], dict[int, ProducerRecord]]:
         if alias not in self._flows:
             settings = self.connect_to(alias)
             self._flows[alias], self._producers[alias] = read_flows(settings), read_producers(settings)
-        producer = self._producers[alias].get(producer_id) or _from_flow(self._flows[alias], producer_id)
-        return producer, None if producer is None else self._flows[alias].get(producer.flow)
+        return self._flows[alias], self._producers[alias]
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _from_flow(flows: dict[str, FlowRecord], producer_id: int) -> ProducerRecord | None:
@@ -199,12 +245,14 @@ def _from_flow(flows: dict[str, FlowRecord], producer_id: int) -> ProducerRecord
     return None
 
 
-def _out_of_place(ledger: Ledger, producer: ProducerRecord, batch: Batch, hop: Hop) -> str:
-    """Whether the batch's sequence number says another place than the ledger (only by sequence numbers)."""
+def _out_of_place(ledger: Ledger, producer: ProducerRecord, batch: Batch, hop: Hop, aligned: bool) -> str:
+    """Whether the batch's sequence number says another place than the ledger (only by sequence numbers). aligned: what
+    the source has no records for takes offsets and no sequence numbers, so it may lag behind."""
     for key, (remembered, _) in ledger.partitions.items():
         identity = remembered.identity
         mine = (key.flow, key.target_topic, key.partition) == (producer.flow, hop.topic, hop.partition)
         same = (identity.producer_id, identity.epoch) == (batch.producer_id, batch.producer_epoch)
-        if mine and same and identity.sequence(batch.base) != batch.base_sequence:
+        gaps = (identity.sequence(batch.base) - batch.base_sequence) % SEQUENCE_SPACE
+        if mine and same and gaps > (batch.base - identity.base if aligned else 0):
             return "its sequence number belongs elsewhere: prove the topic with `topology verify`"
     return ""

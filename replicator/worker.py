@@ -25,6 +25,8 @@ from clusters.settings import ConnectionSettings
 from clusters.status import PartitionStatus, forget_status, write_status
 from replicator import restamped
 from replicator.acknowledging import Acknowledger
+from replicator.aligned.copy import AlignedCopy
+from replicator.aligned.decisions import Decisions
 from replicator.desired import DesiredState
 from replicator.discovery import Discovery
 from replicator.errors import LedgerThreadEnded
@@ -38,6 +40,7 @@ from replicator.scrape import Scrape
 from replicator.seat import Seat
 from replicator.seating import places, same_copy, shares, worth_reporting
 from replicator.states import LookAgain, Loud
+from replicator.sync.keeper import Keeper
 from replicator.takeover import Taken
 from replicator.transactions.senders import Senders
 from replicator.transactions.takeover import TakenInTransactions
@@ -101,15 +104,18 @@ class Worker:
         self._acknowledger = Acknowledger(self._writer)
         self._acknowledger.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
-        self._discovery = Discovery(target, connect)
+        decisions = Decisions(target, self._writer, f"worker {worker_id}")
+        self._discovery = Discovery(target, connect, decisions=decisions)
         self._senders = Senders(target, self._writer)
-        self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders)
+        self._looks = Looks(target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards)
         later = self._acknowledger.later
         self._routes = Routes(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
+        self._looks.schema_ids = self._routes.schema_ids
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
         self._assigned_from: tuple[object, ...] | None = None  # what the seats were last derived from
         self._placer = Placer(target, topology, worker_id, self._writer, period_s=PLACED_EVERY_S)
+        self._keeper = Keeper(target, connect, worker_id, self._writer)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
         self._membership = Membership(target, fleet_group(topology), f"watershed-{worker_id}", self._give_up)
@@ -122,7 +128,7 @@ class Worker:
 
     def scrape(self) -> Scrape:
         """What metrics tell, as of the last report."""
-        return Scrape(self._reports, self._routes.counters(), self._routes.buffered())
+        return Scrape(self._reports, self._routes.counters(), self._routes.buffered(), self._keeper.told())
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
@@ -133,6 +139,7 @@ class Worker:
         self._discovery.step(flows)
         self._assign_seats(flows)
         self._placer.step(self._membership.slots, flows, self._placement)
+        self._keeper.step(self._membership.slots, flows)
         self._retire()
         self._take_over()
         now = time.monotonic()
@@ -158,6 +165,7 @@ class Worker:
         self._senders.end()
         self._discovery.close()
         self._placer.close()
+        self._keeper.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._acknowledger.end(timeout=2)
         try:
@@ -210,6 +218,7 @@ class Worker:
             for key, place in found.items():
                 seat = self._seats.setdefault(key, Seat(key, place.record))
                 seat.wanted, seat.serving, seat.held, seat.hint = True, place.serving, place.held, place.hint
+                seat.way = place.way
                 if seat.held is not None:
                     self._halt(seat, seat.held.error)
                 if seat.record is not place.record:
@@ -225,7 +234,7 @@ class Worker:
         """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
         del self._seats[seat.key]
         self._looks.stillness.forget(seat.key)
-        selected = record is not None and record.flow.selects(seat.key.topic)
+        selected = record is not None and record.selects(seat.key.topic)
         if not selected and seat.published is not None:
             forget_status(self._writer, seat.published)
 
@@ -250,7 +259,11 @@ class Worker:
         now = time.monotonic()
         for seat in self._seats.values():
             route = seat.route
-            if route is None or route.copy.trouble is None or not route.copy.idle:
+            if route is None or route.copy.trouble is None:
+                continue
+            if isinstance(route.copy, AlignedCopy):
+                route.copy.stop.set()
+            if not route.copy.idle:
                 continue
             self._routes.remove(route)
             seat.left_route()

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from replicator.batches import Batch, Sifted
-from replicator.errors import BadBatch
+from replicator.errors import BadBatch, Waits
 from replicator.offsetmap import Run, Stretch
 from replicator.partition import PIPELINE, PartitionKey
 from replicator.states import LookAgain, Loud
@@ -51,6 +51,7 @@ class TransactionCopy:
     buffered: int = 0  # bytes in ready and sent
     source_end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # of the source
+    source_seen: float = 0.0  # when the source told its end (monotonic); 0: not yet
     copied_through: int = -1  # source offset, committed
     copied_bytes: int = 0
     copied_timestamp: int = -1
@@ -188,4 +189,6 @@ class TransactionCopy:
 
 def _refused(batch: BadBatch) -> Loud | LookAgain:
     """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
+    if isinstance(batch, Waits):
+        return LookAgain(str(batch))
     return LookAgain(str(batch), batch.state) if batch.passing else Loud(batch.state, str(batch))

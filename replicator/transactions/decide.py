@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from clusters.flows import Start
 from replicator.look import Led
 from replicator.offsetmap import BrokenMap, Run
 from replicator.orders import Order, outgrown, settled_on
 from replicator.partition import PartitionKey
+from replicator.resume import beginning_at, other_topics
 from replicator.states import LookAgain, Loud, Span
 from replicator.transactions.positions import Known, Position
 
@@ -52,21 +53,19 @@ class Goes:
     begins: bool = False
 
 
-def decide(key: PartitionKey, known: Known | None, ends: Ends, start: Literal["earliest", "latest"]) -> Goes | Trouble:
+def decide(key: PartitionKey, known: Known | None, ends: Ends, start: Start) -> Goes | Trouble:
     """What the ledger and the logs say. `start` counts for a partition that nobody has copied yet."""
     if known is None:
-        position = ends.source_start if start == "earliest" else ends.source_end
+        position = beginning_at(start, ends)
         begun = Position(key, ends.source_id, ends.target_id, Run(ends.target_end, position), position)
         return Goes(Known(begun), begins=True)
     at, offsets = known.position, known.map
     if isinstance(offsets, BrokenMap):
-        return _other_topics(at, ends) or Loud("duplicated", offsets.error)
-    return _other_topics(at, ends) or _target_range(at, ends) or _source_range(known, ends) or Goes(known)
+        return _recreated(at, ends) or Loud("duplicated", offsets.error)
+    return _recreated(at, ends) or _target_range(at, ends) or _source_range(known, ends) or Goes(known)
 
 
-def obeyed(
-    order: Order, decided: Goes | Trouble, known: Known, ends: Ends, start: Literal["earliest", "latest"]
-) -> Goes | Trouble:
+def obeyed(order: Order, decided: Goes | Trouble, known: Known, ends: Ends, start: Start) -> Goes | Trouble:
     """What becomes of a partition for which `decide` decided as it did, now that there is an order (replicator.orders):
     nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
     at = known.position
@@ -81,7 +80,7 @@ def obeyed(
     if order.kind == "accept-gap" and order.lost is not None:
         gone_on = replace(noted, position=order.lost.end, leader_epoch=-1)
         return Goes(replace(known, position=gone_on), begins=True)
-    source = at.begin.source if start == "latest" and ends.source_id == at.source_id else ends.source_start
+    source = at.begin.source if start != "earliest" and ends.source_id == at.source_id else ends.source_start
     source = min(max(source, ends.source_start), ends.source_end)
     afresh = replace(
         noted,
@@ -93,6 +92,7 @@ def obeyed(
         block=at.block + 1,
         stretches=(),
         since=at.block + 1,
+        filled=0,
     )
     return Goes(Known(afresh, {}, tuple(sorted({*known.blocks, *known.stale}))), begins=True)
 
@@ -112,25 +112,8 @@ def _unfit(order: Order, decided: Loud, at: Position, ends: Ends) -> str:
     return ""
 
 
-def _other_topics(at: Position, ends: Ends) -> Loud | None:
-    if ends.target_id != at.target_id:
-        return Loud(
-            "target_gone",
-            f"the target topic has id {ends.target_id}, the ledger {at.target_id}",
-            expected_id=at.target_id,
-            found_id=ends.target_id,
-        )
-    if ends.source_id != at.source_id:
-        there = Span(ends.source_start, ends.source_end)
-        return Loud(
-            "source_recreated",
-            f"the source topic has id {ends.source_id}, the ledger {at.source_id}; the old one was copied through "
-            f"{at.position}, the new one holds offsets {there}",
-            source=there,
-            expected_id=at.source_id,
-            found_id=ends.source_id,
-        )
-    return None
+def _recreated(at: Position, ends: Ends) -> Loud | None:
+    return other_topics((at.source_id, at.target_id), ends, lambda: at.position)
 
 
 def _target_range(at: Position, ends: Ends) -> Trouble | None:

@@ -1,32 +1,41 @@
 """What the ledger holds of a partition that is copied in transactions.
 
-Key   `<flow>|<topic>|<partition>|position`      the position, and the last block of stretches as far as it is filled
-Key   `<flow>|<topic>|<partition>|stretches|<n>` block n, full, written once in the transaction that filled it
+Key   `<flow>|<topic>|<partition>|position`      the position, and the newest stretches
+Key   `<flow>|<topic>|<partition>|stretches|<n>` block n of those before them; the last one grows
 
 Both go to the ledger in the very transaction that holds the records they speak of, so there is nothing to announce
-and nothing to reconcile. A block is deleted (tombstone) in a later transaction when the target has deleted all of its
-records: what remains grows with what the target retains, not with what was ever copied.
+and nothing to reconcile. The position is written with every transaction and so has few stretches; when there are too
+many of them, they go into the last block, which is written again (decision 0023). A block is deleted (tombstone) in a
+later transaction when the target has deleted all of its records: what remains grows with what the target retains, not
+with what was ever copied.
 """
 
 from __future__ import annotations
 
 import uuid
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from itertools import accumulate
+from operator import add
+from typing import Any, Final, NamedTuple
 
 from clusters.control import LEDGER, ControlRecord
 from clusters.errors import ProtocolError
 from clusters.records import Value
+from replicator import packing
 from replicator.errors import ReplicatorError
 from replicator.offsetmap import BrokenMap, OffsetMap, Run, Stretch
 from replicator.partition import PartitionKey
-from replicator.transactions.stretches import StretchMap, coalesced
+from replicator.rows import Rows
+from replicator.transactions.stretches import StretchMap, coalesced, laid_end_to_end
 
-SCHEMA: Final = 1
-# The last block is written again with every transaction: 32 stretches on average, some 10 bytes each.
-BLOCK_STRETCHES: Final = 64
+SCHEMA: Final = 2
+SCHEMAS: Final = (1, SCHEMA)  # that can be read
+BLOCK_STRETCHES: Final = 2048
+NEWEST_STRETCHES: Final = 64  # at most, of a position: it is written again with every transaction
+PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
 POSITION, STRETCHES, PATH = "position", "stretches", "path"
 KINDS: Final = frozenset({POSITION, STRETCHES, PATH})
 
@@ -36,7 +45,8 @@ Entry = tuple[str, Value | None]  # key and value of a ledger record; None is a 
 @dataclass(frozen=True, slots=True)
 class Position:
     """A partition as of one transaction. begin: where its copy began; position: the next source offset; leader_epoch:
-    of the source batch before it (-1: unknown); block: number of the block that `stretches` is the beginning of.
+    of the source batch before it (-1: unknown); stretches: the newest, which stand in no block; block: number of the
+    last block; filled: how many of its stretches count.
     generation: grows with every order that was obeyed; order, note: the newest of them (replicator.orders); since: the
     first block that counts, what older ones describe was given up by an order to reseed."""
 
@@ -52,10 +62,11 @@ class Position:
     order: str = ""
     note: str = ""
     since: int = 0
+    filled: int = 0
 
     @property
     def target_end(self) -> int:
-        """Behind our last record. The last block is empty only while nothing is copied."""
+        """Behind our last record. No stretches are here only while nothing is copied."""
         return self.stretches[-1].target + self.stretches[-1].records if self.stretches else self.begin.target
 
     def to_json(self) -> Value:
@@ -72,29 +83,45 @@ class Position:
             "order": self.order,
             "note": self.note,
             "since": self.since,
+            "filled": self.filled,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that the ledger says of a partition: its position, and its full blocks by number.
+    """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
 
     stale: numbers of blocks that do not count any more and may be deleted.
     """
 
     position: Position
-    blocks: Mapping[int, tuple[Stretch, ...]] = field(default_factory=dict)
+    blocks: Mapping[int, Rows[Stretch]] = field(default_factory=dict)
     stale: tuple[int, ...] = ()
+    _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
 
     @property
     def map(self) -> OffsetMap:
         """Broken when what was written down contradicts itself."""
-        full = [stretch for number in sorted(self.blocks) for stretch in self.blocks[number]]
+        if not self._map:
+            self._map.append(self._laid())
+        return self._map[0]
+
+    def _laid(self) -> OffsetMap:
         here = self.position
+        pieces = [*(self.blocks[number] for number in sorted(self.blocks)), Rows.of(Stretch, here.stretches)]
         try:
-            return StretchMap.over(coalesced([*full, *here.stretches]), here.begin, here.position)
+            return StretchMap.over(laid_end_to_end(pieces), here.begin, here.position)
         except ReplicatorError as error:
             return BrokenMap((here.begin,), str(error))
+
+
+class _Advance(NamedTuple):
+    """What `Track` is after a transaction: full blocks that came (number, target end) and how many went."""
+
+    position: Position
+    filled: list[tuple[int, int]]
+    gone: int
+    open_block: Rows[Stretch]
 
 
 class Track:
@@ -103,36 +130,50 @@ class Track:
     def __init__(self, known: Known) -> None:
         self.position = known.position
         self._blocks = deque(
-            (number, block[-1].target + block[-1].records) for number, block in sorted(known.blocks.items())
+            (number, block[-1].target + block[-1].records)
+            for number, block in sorted(known.blocks.items())
+            if number < known.position.block
         )
+        self._open = known.blocks.get(known.position.block, Rows.of(Stretch, ()))
         self._stale = known.stale
-        self._next: tuple[Position, list[tuple[int, int]], int] | None = None
+        self._next: _Advance | None = None
 
     def advance(self, landed: Iterable[Stretch], position: int, leader_epoch: int, log_start: int = -1) -> list[Entry]:
         """The ledger records of a transaction in which `landed` was written and the source is copied through
         `position`. log_start: the target's, if it is known."""
         here = self.position
-        stretches, number = coalesced([*here.stretches, *landed]), here.block
+        newest, number, open_block = coalesced([*here.stretches, *landed]), here.block, self._open
         entries: list[Entry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
         filled: list[tuple[int, int]] = []
-        while len(stretches) > BLOCK_STRETCHES:
-            block, stretches = stretches[:BLOCK_STRETCHES], stretches[BLOCK_STRETCHES:]
+        while len(newest) > NEWEST_STRETCHES:  # the last one stays: it may go on, and says where the target ends
+            moved = newest[: min(BLOCK_STRETCHES - len(open_block), len(newest) - 1)]
+            newest = newest[len(moved) :]
+            block = [*open_block, *moved]
             value = _about(here.key, STRETCHES) | {"block": number, STRETCHES: packed(block)}
             entries.append((f"{_prefix(here.key)}|{STRETCHES}|{number}", value))
-            filled.append((number, block[-1].target + block[-1].records))
-            number += 1
+            open_block = Rows.of(Stretch, block)
+            if len(block) >= BLOCK_STRETCHES:
+                filled.append((number, block[-1].target + block[-1].records))
+                number, open_block = number + 1, Rows.of(Stretch, ())
         gone = 0
         while gone < len(self._blocks) and self._blocks[gone][1] <= log_start:
             entries.append((f"{_prefix(here.key)}|{STRETCHES}|{self._blocks[gone][0]}", None))
             gone += 1
-        after = replace(here, position=position, leader_epoch=leader_epoch, block=number, stretches=tuple(stretches))
+        after = replace(
+            here,
+            position=position,
+            leader_epoch=leader_epoch,
+            block=number,
+            stretches=tuple(newest),
+            filled=len(open_block),
+        )
         entries.append((f"{_prefix(here.key)}|{POSITION}", after.to_json()))
-        self._next = after, filled, gone
+        self._next = _Advance(after, filled, gone, open_block)
         return entries
 
     def committed(self) -> None:
         if self._next is not None:
-            self.position, filled, gone = self._next
+            self.position, filled, gone, self._open = self._next
             for _ in range(gone):
                 self._blocks.popleft()
             self._blocks.extend(filled)
@@ -143,13 +184,14 @@ class Track:
 
 
 def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
-    """The newest record of every key → what is known, by partition. Raises ProtocolError for an unreadable record."""
+    """The newest record of every key → what is known, by partition. Raises ProtocolError for an unreadable record, or
+    where one is missing."""
     positions: dict[tuple[str, str, int], Position] = {}
-    blocks: dict[tuple[str, str, int], dict[int, tuple[Stretch, ...]]] = {}
+    blocks: dict[tuple[str, str, int], dict[int, Rows[Stretch]]] = {}
     for record in records:
         value = record.value or {}
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] not in SCHEMAS:
                 raise ValueError(f"schema {value['schema']}")
             if value["kind"] == PATH:
                 continue
@@ -158,7 +200,7 @@ def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
                 blocks.setdefault(where, {})[value["block"]] = unpacked(value[STRETCHES])
             elif value["kind"] == POSITION:
                 positions[where] = _position(value)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
                 f"that this version cannot read ({error!r})",
@@ -168,11 +210,21 @@ def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
     return {position.key: _known(position, blocks.get(where, {})) for where, position in positions.items()}
 
 
-def _known(position: Position, blocks: dict[int, tuple[Stretch, ...]]) -> Known:
-    counting = range(position.since, position.block)
+def _known(position: Position, blocks: dict[int, Rows[Stretch]]) -> Known:
+    """The last block may have been read in a newer version than the position: it only ever grows."""
+    counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
+    if position.filled:
+        last = blocks.get(position.block, ())
+        if len(last) < position.filled:
+            raise ProtocolError(
+                f"{LEDGER} lacks stretches of {position.key}: block {position.block} holds {len(last)}, and "
+                f"the position counts {position.filled}",
+                topic=LEDGER,
+            )
+        counting[position.block] = blocks[position.block][: position.filled]
     return Known(
         position,
-        {number: block for number, block in blocks.items() if number in counting},
+        counting,
         tuple(sorted(number for number in blocks if number < position.since)),
     )
 
@@ -183,24 +235,36 @@ def path_entry(flow: str, slot: int, path: tuple[str, ...]) -> Entry:
     return f"{flow}|{slot}|{PATH}|{'>'.join(path)}", value
 
 
-def packed(stretches: Iterable[Stretch]) -> list[list[int]]:
-    """[gap on the target, gap on the source, records] by stretch: small numbers, counted from the end of the last."""
+def packed(stretches: Iterable[Stretch]) -> list[list[int]] | str:
+    """[gap on the target, gap on the source, records] by stretch: small numbers, counted from the end of the last. Many
+    of them as one text (`replicator.packing`)."""
     rows: list[list[int]] = []
     target_end = source_end = 0
     for target, source, records in stretches:
         rows.append([target - target_end, source - source_end, records])
         target_end, source_end = target + records, source + records
-    return rows
+    if len(rows) <= PLAIN_STRETCHES or min(map(min, rows)) < 0:  # negative: they contradict themselves, the reader says
+        return rows
+    return packing.packed([*zip(*rows, strict=True)])
 
 
-def unpacked(rows: Iterable[list[int]]) -> tuple[Stretch, ...]:
-    """The inverse of `packed`."""
-    stretches: list[Stretch] = []
-    target = source = 0
-    for target_gap, source_gap, records in rows:
-        stretches.append(Stretch(target + target_gap, source + source_gap, records))
-        target, source = target + target_gap + records, source + source_gap + records
-    return tuple(stretches)
+def unpacked(rows: Iterable[list[int]] | str) -> Rows[Stretch]:
+    """The inverse of `packed`. Raises ValueError, TypeError, OverflowError for what is none."""
+    if isinstance(rows, str):
+        columns = packing.unpacked(rows, 3)
+    else:
+        columns = [(), (), ()]
+        for at, column in enumerate(zip(*((*_three(row),) for row in rows), strict=True)):
+            columns[at] = column
+    target_gaps, source_gaps, records = columns
+    before = (0, *records[:-1]) if records else ()
+    starts = (accumulate(map(add, column, before)) for column in (target_gaps, source_gaps))
+    return Rows(Stretch, (*(array("q", column) for column in starts), array("q", records)))
+
+
+def _three(row: list[int]) -> tuple[int, int, int]:
+    target_gap, source_gap, records = row
+    return target_gap, source_gap, records
 
 
 def _position(value: dict[str, Any]) -> Position:
@@ -212,11 +276,12 @@ def _position(value: dict[str, Any]) -> Position:
         position=value["position"],
         leader_epoch=value["leader_epoch"],
         block=value["block"],
-        stretches=unpacked(value[STRETCHES]),
+        stretches=tuple(unpacked(value[STRETCHES])),
         generation=value["generation"],
         order=value["order"],
         note=value["note"],
         since=value["since"],
+        filled=value.get("filled", 0),
     )
 
 

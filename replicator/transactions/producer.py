@@ -40,6 +40,8 @@ class TransactionalProducer:
     connect: WireTo
     bump: bool
     who: ProducerIdAndEpoch = NOBODY
+    pause_s: float | None = None  # instead of PAUSE_S
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
     _coordinator: TransactionWire | None = None
     _sequences: dict[Place, int] = field(default_factory=dict)
 
@@ -50,7 +52,7 @@ class TransactionalProducer:
         """
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            error, who = self._coordinating().init_producer(self.transactional_id, TRANSACTION_TIMEOUT_MS)
+            error, who = self._coordinating().init_producer(self.transactional_id, self.timeout_ms)
             if error == codes.NONE and who.producer_id >= 0:
                 self.who = who
                 self._sequences.clear()
@@ -122,10 +124,10 @@ class TransactionalProducer:
         """Before asking again; raises where that would not help."""
         raise_for_session(error, doing, self.transactional_id)
         if error == codes.INVALID_TRANSACTION_TIMEOUT:
-            told = f"transaction.max.timeout.ms of the target is below {TRANSACTION_TIMEOUT_MS}; raise it"
+            told = f"transaction.max.timeout.ms of the target is below {self.timeout_ms}; raise it"
             raise SessionLost(LookAgain(told))
         if error not in COORDINATOR_MOVES | {codes.CONCURRENT_TRANSACTIONS} or time.monotonic() > deadline:
             raise SessionLost(LookAgain(f"the target answers {codes.name_of(error)} to {doing}"))
         if error in COORDINATOR_MOVES:
             self.close()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S if self.pause_s is None else self.pause_s)

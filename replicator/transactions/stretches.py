@@ -6,13 +6,16 @@ the target's log end says nothing. What is known is exactly what our transaction
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import chain, compress, pairwise
+from operator import add, gt, ne, or_, sub
 
 from replicator.errors import NotCopied, ReplicatorError
 from replicator.offsetmap import OffsetMap, Run, Stretch
+from replicator.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +26,34 @@ class StretchMap(OffsetMap):
     Raises ReplicatorError for stretches that overlap or run backwards on either side.
     """
 
-    counted: tuple[Stretch, ...]
+    counted: Rows[Stretch]
     begin: Run
     position: int
+    _end: int = field(init=False, repr=False, compare=False)  # on the target, behind our last record
 
     @staticmethod
     def over(counted: Iterable[Stretch], begin: Run, position: int) -> StretchMap:
         """The map of these stretches. `runs` are their beginnings, or `begin` while nothing is copied."""
-        stretches = tuple(counted)
-        runs = tuple(Run(target, source) for target, source, _ in stretches) or (begin,)
-        return StretchMap(runs, stretches, begin, position)
+        stretches = Rows.of(Stretch, counted)
+        targets, sources, _ = stretches.columns
+        return StretchMap(Rows(Run, (targets, sources)) if stretches else (begin,), stretches, begin, position)
 
     def __post_init__(self) -> None:
-        for before, after in pairwise(self.counted):
-            if after.target < before.target + before.records or after.source < before.source + before.records:
-                raise ReplicatorError(f"the offset map contradicts itself: {before} then {after}")
-        last = self.counted[-1] if self.counted else None
-        if last is not None and self.position < last.source + last.records:
+        targets, sources, records = self.counted.columns
+        ends = array("q", map(add, targets, records)), array("q", map(add, sources, records))
+        if any(map(gt, ends[0], targets[1:])) or any(map(gt, ends[1], sources[1:])):
+            before, after = next(
+                (a, b)
+                for a, b in pairwise(self.counted)
+                if b.target < a.target + a.records or b.source < a.source + a.records
+            )
+            raise ReplicatorError(f"the offset map contradicts itself: {before} then {after}")
+        if ends[1] and self.position < ends[1][-1]:
+            last = self.counted[-1]
             raise ReplicatorError(f"the offset map contradicts itself: copied through {self.position}, but {last}")
-        object.__setattr__(self, "_sources", tuple(stretch.source for stretch in self.counted))
-        object.__setattr__(self, "_targets", tuple(stretch.target for stretch in self.counted))
+        object.__setattr__(self, "_sources", sources)
+        object.__setattr__(self, "_targets", targets)
+        object.__setattr__(self, "_end", ends[0][-1] if ends[0] else self.begin.target)
 
     def to_target(self, source_offset: int, target_end: int) -> int:
         """See OffsetMap. At the position itself: the offset behind our last record, so that nothing is skipped."""
@@ -56,7 +67,7 @@ class StretchMap(OffsetMap):
             if at < 0:
                 return min(target, target_end)
         else:
-            target = self._end()
+            target = self._end
         if target > target_end:
             raise NotCopied(source_offset, self.source_position(target_end))
         return target
@@ -71,7 +82,7 @@ class StretchMap(OffsetMap):
         return self.counted[at + 1].source if at + 1 < len(self.counted) else self.position
 
     def source_position(self, target_end: int) -> int:
-        return self.position if target_end >= self._end() else self.to_source(target_end)
+        return self.position if target_end >= self._end else self.to_source(target_end)
 
     def stretches(self, target_end: int) -> Iterator[Stretch]:
         for target, source, records in self.counted:
@@ -80,9 +91,6 @@ class StretchMap(OffsetMap):
 
     def extended(self, run: Run) -> OffsetMap:
         raise ReplicatorError(f"a run without a length ({run}) cannot extend a map of stretches")
-
-    def _end(self) -> int:
-        return _target_end(self.counted[-1]) if self.counted else self.begin.target
 
 
 def _source_end(stretch: Stretch) -> int:
@@ -102,3 +110,20 @@ def coalesced(stretches: Iterable[Stretch]) -> list[Stretch]:
         else:
             joined.append(stretch)
     return joined
+
+
+def laid_end_to_end(pieces: Iterable[Rows[Stretch]]) -> Rows[Stretch]:
+    """What `coalesced` makes of all pieces together, in columns."""
+    targets, sources, records = array("q"), array("q"), array("q")
+    for piece in pieces:
+        for all_of_it, more in zip((targets, sources, records), piece.columns, strict=True):
+            all_of_it.extend(more)
+    if not targets:
+        return Rows(Stretch, (targets, sources, records))
+    target_ends = array("q", map(add, targets, records))
+    source_ends = map(add, sources, records)
+    first = [True, *map(or_, map(ne, targets[1:], target_ends), map(ne, sources[1:], source_ends))]
+    last = chain(first[1:], (True,))
+    starts = array("q", compress(targets, first))
+    lengths = array("q", map(sub, compress(target_ends, last), starts))
+    return Rows(Stretch, (starts, array("q", compress(sources, first)), lengths))

@@ -1,0 +1,254 @@
+"""What is not an exact copy, by kind and with offsets; and from where copying would go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replicator.adoption.alignment import Alignment, Part, without
+from replicator.offsetmap import Stretch
+from replicator.states import Span
+from replicator.transactions.stretches import coalesced
+
+DUPLICATES: Final = "duplicates"
+ABORTED: Final = "aborted"
+MISSING: Final = "missing"
+COMPACTED: Final = "compacted"
+TIMESTAMPS: Final = "timestamps"
+UNVERIFIABLE: Final = "unverifiable"
+CHANGED: Final = "changed"
+FOREIGN: Final = "foreign"
+REORDERED: Final = "reordered"
+SHIFTED: Final = "shifted"
+UNREAD: Final = "unread"
+EXPIRED: Final = "expired"
+
+MEANINGS: Final = {
+    DUPLICATES: "copied more than once; the copier began again at an older position",
+    ABORTED: "of aborted transactions; a copier that reads uncommitted data takes them along",
+    MISSING: "on the source, not on the target, although later ones are",
+    COMPACTED: "on one side only, where the cleaner may have been",
+    TIMESTAMPS: "with another timestamp than on the source",
+    UNVERIFIABLE: "not among what the source still has: older, or none of its own; nothing could be compared",
+    CHANGED: "at the place of a source record, with another content",
+    FOREIGN: "not on the source at all",
+    REORDERED: "behind records that follow them on the source",
+    SHIFTED: "at another offset than on the source",
+    UNREAD: "not looked at: the logs differ in too many places before them",
+    EXPIRED: "gone on one side by retention, so that they cannot be compared",
+}
+# What a person may take along by name. The rest is content that the source never had there: copy the topic anew.
+ACCEPTABLE: Final = frozenset({DUPLICATES, ABORTED, MISSING, COMPACTED, TIMESTAMPS, UNVERIFIABLE})
+# Of these, what stands on the target is no copy that counts: a proof of the flow leaves it out.
+BESIDE: Final = frozenset({DUPLICATES, ABORTED, COMPACTED})
+# Said, and in nobody's way: retention removes the beginnings of both logs, each at its own time.
+TOLERATED: Final = frozenset({EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`records` records of one kind, with their offsets on the side or sides where they are. Offsets within a span may
+    be fewer records (markers take offsets)."""
+
+    kind: str
+    records: int
+    source: Span | None = None
+    target: Span | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "records": self.records,
+            "source": None if self.source is None else list(self.source),
+            "target": None if self.target is None else list(self.target),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The logs' ranges as they were compared; compacted: whether a cleaner works on one of them."""
+
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """findings in the order of the target, those without a place there first. stretches: what is proven, offsets.
+    position: the source offset where copying would go on; -1 when nothing says it."""
+
+    findings: tuple[Finding, ...]
+    stretches: tuple[Stretch, ...]
+    position: int
+
+    @property
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for each in self.findings:
+            found[each.kind] += each.records
+        return found
+
+    def refused(self, accepted: Iterable[str] = ()) -> list[str]:
+        """The kinds that stand in the way of going on, in alphabetical order."""
+        return sorted(self.counts.keys() - TOLERATED - (set(accepted) & ACCEPTABLE))
+
+    @property
+    def exact(self) -> bool:
+        return not self.refused()
+
+    def extra(self) -> tuple[Span, ...]:
+        """The target offsets of what is there beside one copy of each record: in order, none of them twice."""
+        there = sorted(each.target for each in self.findings if each.target is not None and each.kind in BESIDE)
+        joined: list[Span] = []
+        for first, end in there:
+            if joined and first <= joined[-1].end:
+                joined[-1] = Span(joined[-1].first, max(joined[-1].end, end))
+            else:
+                joined.append(Span(first, end))
+        return tuple(joined)
+
+
+def judge(found: Alignment, ends: Ends, *, hint: int = -1, equal: bool = False, timestamps: bool = True) -> Verdict:
+    """What an alignment means. hint: where the copier itself says that it would go on, -1 when that is not known; it
+    counts only where the target holds nothing to compare. equal: all offsets have to be the source's. timestamps: they
+    were compared; otherwise they differ in all of it."""
+    findings = [*_expired(found, ends), *_missing(found, ends), *_extra(found, ends)]
+    stretches = coalesced(_stretches(found))
+    if not timestamps and stretches:
+        first, last = stretches[0], stretches[-1]
+        both = Span(first.source, last.source + last.records), Span(first.target, last.target + last.records)
+        findings.append(Finding(TIMESTAMPS, sum(each.records for each in stretches), *both))
+    if equal:
+        findings += [
+            Finding(SHIFTED, records, Span(source, source + records), Span(target, target + records))
+            for target, source, records in stretches
+            if target != source
+        ]
+    position = _position(found, ends, hint, equal)
+    if equal and found.frontier:
+        findings += _stepped_over(found, ends, position)
+    if not stretches and ends.target_end > ends.target_start:
+        # Whatever the target holds is older than the source, or none of it: nothing was proven.
+        findings = [_as_unverifiable(each) if each.kind == EXPIRED else each for each in findings]
+    elif not stretches and ends.target_end > 0:
+        findings.append(Finding(UNVERIFIABLE, ends.target_end, None, Span(0, ends.target_end)))
+    findings.sort(key=lambda each: each.target or Span(-1, -1))
+    return Verdict(tuple(findings), tuple(stretches), position)
+
+
+def _position(found: Alignment, ends: Ends, hint: int, equal: bool) -> int:
+    if equal and ends.target_end:
+        return ends.target_end
+    if found.frontier:
+        return found.source.offset(found.frontier - 1) + 1
+    if ends.target_end == 0:
+        return ends.source_start
+    return max(hint, ends.source_start) if hint >= 0 else -1
+
+
+def _expired(found: Alignment, ends: Ends) -> list[Finding]:
+    findings = []
+    if found.before:
+        last = found.target.offset(found.before - 1) + 1
+        kind = COMPACTED if ends.compacted and ends.source_start == 0 else EXPIRED
+        findings.append(Finding(kind, found.before, None, Span(ends.target_start, last)))
+    if found.head and ends.target_start > 0:
+        parts = without([(0, found.head)], found.source.aborted)
+        count = sum(end - first for first, end in parts)
+        if count:
+            span = Span(found.source.offset(0), found.source.offset(found.head - 1) + 1)
+            findings.append(Finding(EXPIRED, count, span))
+    return findings
+
+
+def _missing(found: Alignment, ends: Ends) -> list[Finding]:
+    changed = {part.first for part, _ in _pairs(found, ends)}
+    kind = COMPACTED if ends.compacted else MISSING
+    return [
+        Finding(kind, part.records, _span(found, "source", part.first, part.records))
+        for part in found.missing
+        if part.first not in changed and not (ends.target_start > 0 and part.first < found.head)
+    ]
+
+
+def _stepped_over(found: Alignment, ends: Ends, position: int) -> Iterable[Finding]:
+    """Records behind the last one that was copied, in front of where equal offsets would go on: there the target has
+    offsets without records (markers, say), and they would never be copied."""
+    behind = [(found.frontier, found.source.index(position))]
+    for first, end in without(behind, found.source.aborted):
+        kind = COMPACTED if ends.compacted else MISSING
+        yield Finding(kind, end - first, _span(found, "source", first, end - first))
+
+
+def _extra(found: Alignment, ends: Ends) -> list[Finding]:
+    """What the target has beside the records that it should have."""
+    swapped = {other.first: part for part, other in _pairs(found, ends)}
+    findings = []
+    for kind, pairs in ((DUPLICATES, found.repeated), (REORDERED, found.late), (ABORTED, found.aborted)):
+        for target, source, records in pairs:
+            spans = _span(found, "source", source, records), _span(found, "target", target, records)
+            findings.append(Finding(kind, records, *spans))
+    for part in found.repeated_before:
+        findings.append(Finding(DUPLICATES, part.records, None, _span(found, "target", part.first, part.records)))
+    for part in found.alien:
+        there = _span(found, "target", part.first, part.records)
+        if part.first in swapped:
+            here = _span(found, "source", swapped[part.first].first, part.records)
+            findings.append(Finding(CHANGED, part.records, here, there))
+        else:
+            findings.append(Finding(COMPACTED if ends.compacted else FOREIGN, part.records, None, there))
+    if found.unread < len(found.target):
+        rest = len(found.target) - found.unread
+        findings.append(Finding(UNREAD, rest, None, _span(found, "target", found.unread, rest)))
+    return findings
+
+
+def _pairs(found: Alignment, ends: Ends) -> list[tuple[Part, Part]]:
+    """Source records that are missing exactly where as many alien ones stand: (source part, target part). A cleaner
+    makes such places, too."""
+    if ends.compacted:
+        return []
+    missing = {part.first: part for part in found.missing}
+    alien = {part.first: part for part in found.alien}
+    pairs = []
+    corners = [(0, 0), *((pair.target + pair.records, pair.source + pair.records) for pair in found.copied)]
+    for there, here in corners:
+        part, other = missing.get(here), alien.get(there)
+        if part is not None and other is not None and part.records == other.records:
+            pairs.append((part, other))
+    return pairs
+
+
+def _stretches(found: Alignment) -> Iterable[Stretch]:
+    for target, source, records in found.copied:
+        for first, there, count in found.target.held(target, records):
+            for begin, here, same in found.source.held(source + first - target, count):
+                yield Stretch(there + begin - source - (first - target), here, same)
+
+
+def _as_unverifiable(finding: Finding) -> Finding:
+    return Finding(UNVERIFIABLE, finding.records, finding.source, finding.target)
+
+
+def _span(found: Alignment, side: str, first: int, records: int) -> Span:
+    log = found.source if side == "source" else found.target
+    return Span(log.offset(first), log.offset(first + records - 1) + 1)
+
+
+def shown(spans: Sequence[Finding], most: int = 5) -> str:
+    """Offsets of the first few, for people."""
+    texts = []
+    for each in spans[:most]:
+        sides = []
+        if each.source is not None:
+            sides.append(f"source {each.source}")
+        if each.target is not None:
+            sides.append(f"target {each.target}")
+        texts.append(", ".join(sides))
+    more = f"; and {len(spans) - most:,} more places" if len(spans) > most else ""
+    return "; ".join(texts) + more

@@ -1,0 +1,207 @@
+"""Moving the end of a target log on by exactly so many offsets, whatever is lost, late, or done by others meanwhile.
+
+There are two ways to take offsets. In *bulk*, many a request, whose outcome nobody knows when the connection is lost
+and which may be carried out much later: bare transaction markers (`gaps`), batches of empty records (`fill`). And by an
+empty *transaction*, one offset each, for which the coordinator vouches. Both together cannot overshoot, because of
+this (research page on aligned mode, section C, "Lost answer"; docs/decisions/0022-aligned.md):
+
+- All who advance a partition's log share one transactional id, and thus one producer id. InitProducerId ends what was
+  open, so that behind it no transaction is under way, and whoever was here before can begin none.
+- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e), and only when the end is *final*: nothing that was
+  sent in bulk before can still be appended. Then one empty transaction at a later epoch closes: its marker is fenced by
+  no one and fences epoch e in the log, so the end read behind it is final again.
+- Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
+  that somebody begins later fences ours.
+- So at any moment either nothing in bulk can be appended any more, or at least one offset is left that bulk does not
+  take; and one empty transaction is right whenever anything is left. That is what a new worker begins with.
+- A worker that has closed knows its end to be final as long as nobody else asked for the id: the coordinator gives
+  epochs one by one, so the next one it gets is the next one.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.errors import ClusterError, RequestRefused, Unreachable
+from clusters.rights import FILLING
+from clusters.wire import codes
+from clusters.wire.transactions import ProducerIdAndEpoch
+from replicator.aligned.log import TargetLog
+from replicator.batch import Batch
+from replicator.errors import Misaligned
+from replicator.records import fields, records_of
+from replicator.states import LookAgain
+from replicator.transactions.answers import SessionLost
+from replicator.transactions.producer import NOBODY, TransactionalProducer
+
+# Takes at most so many offsets (the third) from an end (the second), and may stop early. Raises what `to` gets over.
+Bulk = Callable[[ProducerIdAndEpoch, int, int], None]
+
+
+_MARKER: Final = struct.Struct(">hi")
+# Epochs end at 32,767, and then the coordinator gives another producer id, which fences nothing of the one before.
+LAST_EPOCH: Final = 32_000
+AT_ONCE: Final = 500  # transactions, a second or two, before somebody may say stop
+_STUCK_S: Final = 60.0  # without a single offset
+_PAUSE_S: Final = 0.1
+_BUSY_S: Final = 0.001  # for a coordinator that still writes the marker of the transaction before: 1 ms or so
+_MARKER_S: Final = 30.0  # for the marker of a transaction that was ended to be in the log
+_FETCH_MS: Final = 500
+
+
+def transactional_id(flow: str, topic: str, partition: int) -> str:
+    """`topic` is the target's. Nothing else may ever use this id."""
+    return f"{FILLING}{flow}|{topic}|{partition}"
+
+
+@dataclass(slots=True)
+class Advance:
+    """The end of one partition's log. bump: the cluster's transaction.version is 2 or more. bulk: None where every
+    offset takes a transaction.
+
+    Not thread-safe; two of them for one partition, in two workers, disturb each other and never overshoot.
+    """
+
+    log: TargetLog
+    flow: str
+    bump: bool
+    bulk: Bulk | None = None
+    _producer: TransactionalProducer = field(init=False)
+    _final: ProducerIdAndEpoch = NOBODY  # whoever began the last transaction that closed
+    _furthest: int = -1  # end of the log
+    coordinator_epoch: int = 0  # of the newest marker of ours that was seen
+
+    def __post_init__(self) -> None:
+        name = transactional_id(self.flow, self.log.topic, self.log.partition)
+        self._producer = TransactionalProducer(name, self.log.connect, self.bump, pause_s=_BUSY_S)
+
+    def to(self, until: int, stop: threading.Event | None = None) -> int:
+        """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.
+
+        Lost connections and moving leaders are got over for a minute. May be called again whatever happened.
+
+        Raises Misaligned when the log is longer already (somebody else writes), Unauthorised without the rights,
+        SessionLost when the coordinator refuses (another worker advances the same log), ClusterError.
+        """
+        best, moved = self._furthest, time.monotonic()
+        while True:
+            trouble: ClusterError | SessionLost
+            try:
+                end = self._round(until)
+                if end == until or (stop is not None and stop.is_set()):
+                    return end
+                continue
+            except (Unreachable, SessionLost) as lost:
+                trouble = lost
+            except RequestRefused as refused:
+                if refused.code not in codes.LOOK_AGAIN:
+                    raise
+                trouble = refused
+            self._over()
+            if self._furthest > best:
+                best, moved = self._furthest, time.monotonic()
+            if time.monotonic() - moved > _STUCK_S or not _passing(trouble) or (stop is not None and stop.is_set()):
+                raise trouble
+            time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """Its connection to the coordinator; the log's is its owner's."""
+        self._producer.close()
+
+    def _over(self) -> None:
+        self._final = NOBODY
+        self._producer.close()
+        self.log.lost()
+
+    def _round(self, until: int) -> int:
+        """Where the log ends afterwards. Every exception leaves it to the next round to find out."""
+        left = self._left(until)
+        if left == 0:
+            return until
+        self.log.confirm()  # what follows goes by the topic's name
+        final = self._begin()
+        left = self._left(until)  # a transaction that was open may have been ended
+        if left == 0:
+            return until
+        if left > 1 and final and self.bulk is not None:
+            self.bulk(self._producer.who, until - left, left - 1)
+            self._begin()
+            if self._left(until) == 0:  # somebody else has closed it
+                return until
+        single = self.bulk is not None or not final
+        end = self._transactions(1 if single else min(left, AT_ONCE))
+        self._check(end, until)
+        return end
+
+    def _begin(self) -> bool:
+        """InitProducerId; whether nobody else asked for the id since our last transaction.
+
+        Another producer id is only taken behind a transaction of our own, which fenced all of the id before in the log.
+        """
+        before, self._final = self._final, NOBODY
+        self._producer.begin()
+        final = self._producer.who == ProducerIdAndEpoch(before.producer_id, before.epoch + 1)
+        while final and self._producer.who.producer_id == before.producer_id and self._producer.who.epoch > LAST_EPOCH:
+            self._producer.begin()
+        return final and self._producer.who.producer_id == before.producer_id
+
+    def _transactions(self, count: int) -> int:
+        """Empty transactions, one after the other; where the log ends behind the last one."""
+        position = self.log.range().end
+        for _ in range(count):
+            began = self._producer.who
+            self._producer.add(((self.log.topic, self.log.partition),))
+            self._producer.end(commit=True)
+        end = self._behind_marker(began, position, position + count - 1)
+        self._final = self._producer.who
+        return end
+
+    def _behind_marker(self, who: ProducerIdAndEpoch, position: int, least: int) -> int:
+        """Where the marker of the transaction that `who` ended, at offset `least` or behind, has left the log's end.
+        EndTxn answers before the marker is in the log; the high watermark, which ListOffsets gives, comes later still.
+        """
+        deadline = time.monotonic() + _MARKER_S
+        while time.monotonic() < deadline:
+            for batch in self.log.batches(position, 1 << 62, max_wait_ms=_FETCH_MS):
+                position = batch.end
+                ours = batch.producer_id == who.producer_id and batch.producer_epoch >= who.epoch
+                if ours and batch.control and batch.base >= least:
+                    self.coordinator_epoch = coordinator_epoch(batch)
+                    return max(position, self.log.range().end)
+            there = self.log.range()
+            if there.start > least:  # whoever came after us has deleted it already
+                return there.end
+        raise Unreachable(
+            f"the marker of a transaction of {self._producer.transactional_id} did not appear in {self.log} "
+            f"within {_MARKER_S:g} s",
+            alias=self.log.alias,
+            topic=self.log.topic,
+            partition=self.log.partition,
+        )
+
+    def _left(self, until: int) -> int:
+        end = self.log.range().end
+        self._furthest = max(self._furthest, end)
+        self._check(end, until)
+        return until - end
+
+    def _check(self, end: int, until: int) -> None:
+        if end > until:
+            raise Misaligned(str(self.log), until, end, f"it ends at {end} already, so somebody else writes to it")
+
+
+def coordinator_epoch(marker: Batch) -> int:
+    """Of the coordinator that wrote this control batch (KIP-98: version, then epoch, in the value)."""
+    value = fields(records_of(marker)[0].rest).value or b""
+    _version, epoch = _MARKER.unpack_from(value)
+    return int(epoch)
+
+
+def _passing(trouble: ClusterError | SessionLost) -> bool:
+    """Whether trying again may help. Loud trouble of a session is a missing right."""
+    return not isinstance(trouble, SessionLost) or isinstance(trouble.trouble, LookAgain)

@@ -1,0 +1,177 @@
+"""What alignment costs, estimated before anything is written, and when that is too much.
+
+The rates are those of the research page on aligned mode (sections A, C and D: Apache Kafka 4.3.1, two shared cores,
+loopback): orders of magnitude, not promises. The limits are proposals from the same page, not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+GapWay = Literal["markers", "transactions", "none"]
+
+OFFSETS_S: Final = 20e6  # one partition without replication
+OFFSETS_S_REPLICATED: Final = 8.5e6  # three replicas, acks all
+OFFSETS_S_CLUSTER: Final = 30e6  # several partitions at once, on two cores
+OFFSETS_A_CORE_S: Final = 15e6  # of broker CPU, on the leader
+FOLLOWER_S_A_MILLION: Final = 0.02
+WIRE_BYTES: Final = 0.6  # an offset (0.5904 measured: 59,044 bytes a batch)
+# Files of deleted filler go when the broker looks (log.retention.check.interval.ms, 5 min) and a minute later
+# (log.segment.delete.delay.ms), and the one that is written to stays up to segment.bytes: defaults of Kafka 4.3.
+DELETED_AFTER_S: Final = 360.0
+SEGMENT_BYTES: Final = 1 << 30
+MARKER_S: Final = 60e-6
+TRANSACTION_S: Final = 3e-3
+GAP_S: Final = 20e-3  # of every gap whatever its length: two epochs, one transaction, one look
+MARKER_BYTES: Final = 78
+CPU_S: Final = 3_600.0  # broker CPU that a topic may cost without being asked for
+MOST_MARKERS: Final = 1_000_000  # offsets of gaps a partition
+MOST_TRANSACTIONS: Final = 1_000
+MOST_GAPS_S: Final = 100.0  # transactions of the source a second and partition, without markers
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What is known about a partition's holes: how many offsets of its log hold no record that is copied, in how many
+    stretches, and how many new ones come a second (transaction markers). 0: none, or not known."""
+
+    offsets: int = 0
+    stretches: int = 0
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCost:
+    """`start` is where the source's log begins: so many offsets are filled."""
+
+    partition: int
+    start: int
+    gaps: Gaps = Gaps()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """seconds: until the partitions stand at their starts, then their gaps, `parallel` at a time. cpu_s: of broker
+    cores. wire_bytes: sent by us; disk_bytes: at most at one time, all replicas."""
+
+    offsets: int
+    seconds: float
+    cpu_s: float
+    wire_bytes: int
+    disk_bytes: int
+    gap_offsets: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.offsets:,} offsets to fill, about {duration(self.seconds)}, {duration(self.cpu_s)} of a broker's "
+            f"core, {size(self.wire_bytes)} sent, at most {size(self.disk_bytes)} on disk"
+        )
+
+    def __add__(self, other: Estimate) -> Estimate:
+        """Of two topics, one after the other."""
+        return Estimate(
+            self.offsets + other.offsets,
+            self.seconds + other.seconds,
+            self.cpu_s + other.cpu_s,
+            self.wire_bytes + other.wire_bytes,
+            max(self.disk_bytes, other.disk_bytes),
+            self.gap_offsets + other.gap_offsets,
+        )
+
+
+NOTHING: Final = Estimate(0, 0.0, 0.0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """cpu_s: of a topic's filling. The others are a partition's."""
+
+    cpu_s: float = CPU_S
+    marker_offsets: int = MOST_MARKERS
+    transaction_offsets: int = MOST_TRANSACTIONS
+    gaps_s: float = MOST_GAPS_S
+
+
+def estimate(
+    partitions: Sequence[PartitionCost], *, replicas: int = 1, way: GapWay = "markers", parallel: int = 4
+) -> Estimate:
+    """Of one topic. Gaps of a partition are filled one after the other, those of different ones at once."""
+    offsets = sum(each.start for each in partitions)
+    one = OFFSETS_S if replicas == 1 else OFFSETS_S_REPLICATED
+    together = min(one * max(min(parallel, len(partitions)), 1), OFFSETS_S_CLUSTER if replicas == 1 else one)
+    longest = max((each.start / one for each in partitions), default=0.0)
+    filling = max(longest, offsets / together)
+    a_gap = {"markers": MARKER_S, "transactions": TRANSACTION_S, "none": 0.0}[way]
+    closing = GAP_S if way == "markers" else 0.0
+    gaps = [each.gaps.offsets * a_gap + each.gaps.stretches * closing for each in partitions]
+    gap_offsets = sum(each.gaps.offsets for each in partitions)
+    marker_bytes = gap_offsets * (MARKER_BYTES if way in ("markers", "transactions") else 0)
+    pace = min(together, one)  # of one partition, so many at once
+    waiting = pace * WIRE_BYTES * DELETED_AFTER_S + SEGMENT_BYTES
+    most = sorted((min(each.start * WIRE_BYTES, waiting) for each in partitions), reverse=True)
+    return Estimate(
+        offsets,
+        filling + max([*gaps, sum(gaps) / max(parallel, 1)]) if gaps else filling,
+        offsets / OFFSETS_A_CORE_S + offsets / 1e6 * FOLLOWER_S_A_MILLION * (replicas - 1) + sum(gaps),
+        round(offsets * WIRE_BYTES) + gap_offsets * 30,
+        (round(sum(most[: max(parallel, 1)])) + marker_bytes) * replicas,
+        gap_offsets,
+    )
+
+
+def refusal(
+    topic: str,
+    partitions: Iterable[PartitionCost],
+    *,
+    way: GapWay,
+    replicas: int = 1,
+    limits: Limits = Limits(),
+) -> str:
+    """Why the topic's offsets cannot be had equal at a reasonable price: one sentence with numbers, "" if they can.
+
+    way: how gaps can be filled (see `probe`). Conditions of shape (filter, merge, partition count, target not empty)
+    are the caller's.
+    """
+    found = list(partitions)
+    cost = estimate(found, replicas=replicas, way=way)
+    filling = cost.offsets / OFFSETS_A_CORE_S
+    if filling > limits.cpu_s:
+        return (
+            f"the source logs of {topic} begin at {cost.offsets:,} offsets in total, which would cost about "
+            f"{duration(filling)} of a broker's core to fill; the limit is {duration(limits.cpu_s)}"
+        )
+    for each in found:
+        where = f"partition {each.partition} of {topic}"
+        if each.gaps.offsets and way == "none":
+            return f"{where} has {each.gaps.offsets:,} offsets without records, and the target lets nobody fill them"
+        most = {"markers": limits.marker_offsets, "transactions": limits.transaction_offsets}.get(way)
+        if most is not None and each.gaps.offsets > most:
+            without = "" if way == "markers" else " without ALTER on the target cluster"
+            return f"{where} has {each.gaps.offsets:,} offsets without records; the limit{without} is {most:,}"
+        if way == "transactions" and each.gaps.rate > limits.gaps_s:
+            return (
+                f"{where} gets {each.gaps.rate:,.0f} transaction markers a second; without ALTER on the target cluster "
+                f"the limit is {limits.gaps_s:,.0f}"
+            )
+    return ""
+
+
+def duration(seconds: float) -> str:
+    """`0.5 s`, `12 s`, `4 min`, `3.3 h`: for people."""
+    if seconds < 10:
+        return f"{max(seconds, 0.1):.1f} s" if seconds else "0 s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+
+
+def size(number: int) -> str:
+    """`0 B`, `59 KB`, `1.8 GB`: for people; powers of 1000."""
+    value = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

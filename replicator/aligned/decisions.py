@@ -1,0 +1,226 @@
+"""Which topics of a flow get the source's own offsets: decided when a topic is first placed, and for ever.
+
+What speaks against it: the flow's shape (`topology.alignment`, said in the plan), and what only the clusters know: a
+target that is not empty or has another partition count, a cluster that does not let us, a price above the limit. A
+topic for which something does is copied with translated offsets, and the reason stands in its record and in the status.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from clusters.alignments import AlignmentRecord, agree, read_alignments
+from clusters.control import ControlWriter
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.surface import Administration
+from clusters.wire.alignment import AlignmentWire
+from clusters.wire.connection import connect
+from replicator.aligned.budget import Estimate, Gaps, PartitionCost, estimate, refusal
+from replicator.aligned.probe import Probed, Probes
+from replicator.aligned.topic import POLICY, prepared, restored, taken_back, while_filling
+from replicator.ledger import read_ledger
+from replicator.look import Address
+from replicator.targets import Held, Mapped, topic_configs
+from replicator.transactions.senders import transaction_version
+from topology.plan import PlanFlow
+
+log = logging.getLogger("watershed.aligned")
+
+PROBES: Final = Probes()  # of this process
+WAITING_S, RESTORED_S = 10.0, 300.0  # how often settings are looked at, before they are as meant and afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What is known of a topic before it is copied. refused: why its offsets cannot be equal ("": they can). starts:
+    where the source's log begins, by partition."""
+
+    refused: str = ""
+    starts: tuple[int, ...] = ()
+    cost: Estimate | None = None
+    way: str = ""
+
+
+def prospect(
+    mapped: Mapped, source: Administration, target: Administration, probed: Probed, *, copied: bool
+) -> Prospect:
+    """Whether a topic's offsets can be equal, and what that costs. copied: the flow has copied it already, with
+    translated offsets. The target topic need not be there. Raises ClusterError."""
+    if copied:
+        return Prospect("it was copied with translated offsets already, and they stay as they are")
+    if probed.fills or probed.way is None:
+        return Prospect(f"the target cluster does not allow it: {probed.fills or probed.transactions}")
+    here = [TopicPartition(mapped.topic, number) for number in range(mapped.partitions)]
+    ranges = source.offsets(here)
+    starts = tuple(ranges[each].start for each in here)
+    there = target.topic(mapped.target_topic)
+    if there is not None:
+        if there.partitions != mapped.partitions:
+            told = f"the source topic has {mapped.partitions} partitions, the target topic {there.partitions}"
+            return Prospect(told, starts)
+        places = [TopicPartition(mapped.target_topic, number) for number in range(mapped.partitions)]
+        for (place, span), start in zip(sorted(target.offsets(places).items()), starts, strict=True):
+            if span.start != span.end:
+                told = f"target partition {place.partition} already holds offsets {span.start} to {span.end - 1}"
+                return Prospect(told, starts)
+            if span.end > start:
+                told = f"target partition {place.partition} is empty, but goes on at offset {span.end}"
+                return Prospect(f"{told}, and the source's log begins at {start}", starts)
+    compacted = "compact" in source.effective_configs([mapped.topic])[mapped.topic].get(POLICY, "")
+    costs = [
+        PartitionCost(place.partition, span.start, Gaps(span.end - span.start if compacted else 0))
+        for place, span in sorted(ranges.items())
+    ]
+    shape = source.topic(mapped.topic)
+    replicas = min(shape.replication_factor if shape is not None else 1, target.brokers())
+    cost = estimate([replace(each, gaps=Gaps()) for each in costs], replicas=replicas, way=probed.way)
+    return Prospect(
+        refusal(mapped.topic, costs, way=probed.way, replicas=replicas), starts, cost, probed.way
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Makes and remembers decisions about topics of flows into one target. by: who decides, for the record.
+
+    May be used by several threads, each with other flows.
+    """
+
+    target: ConnectionSettings
+    writer: ControlWriter
+    by: str
+    probe: Callable[[Administration, str], Probed] | None = None
+    _known: dict[tuple[str, str], AlignmentRecord] | None = None
+    _flows: dict[str, PlanFlow] = field(default_factory=dict)  # as they were when that was read
+    _restored: dict[tuple[str, str], float] = field(default_factory=dict)  # monotonic: not before
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def placed(
+        self,
+        flow: PlanFlow,
+        found: list[Mapped],
+        source: Administration,
+        target: Administration,
+        told: Callable[[str], None] = lambda _text: None,
+    ) -> list[Mapped]:
+        """The same topics, with how they are copied. A topic that is not on the target yet waits; `told` hears of each
+        decision that is made now. Raises ClusterError."""
+        with self._lock:  # only here: a source that does not answer must not keep the flows of others waiting
+            if self._known is None or self._flows.get(flow.id) != flow:  # what was decided while it was another one
+                self._known = read_alignments(self.target)
+                self._flows[flow.id] = flow
+        return [self._placed(flow, each, source, target, told) for each in found]
+
+    def _placed(
+        self,
+        flow: PlanFlow,
+        mapped: Mapped,
+        source: Administration,
+        target: Administration,
+        told: Callable[[str], None],
+    ) -> Mapped:
+        assert self._known is not None
+        decided = self._known.get((flow.id, mapped.topic))
+        if decided is None and flow.offsets == "mapped":
+            return mapped
+        if decided is None:
+            if mapped.held is not None or target.topic(mapped.target_topic) is None:
+                held = mapped.held or Held(
+                    "starting", "its target topic is not there yet", "wait; it is looked at again"
+                )
+                return replace(mapped, copied=0, held=held)
+            decided = self._decided(flow, mapped, source, target)
+            self._known[flow.id, mapped.topic] = decided
+            told(
+                f"equal offsets for {mapped.topic}"
+                if decided.mode == "aligned"
+                else f"translated offsets for {mapped.topic}: {decided.reason}"
+            )
+        if decided.mode == "mapped":
+            if flow.offsets == "mapped":
+                return mapped
+            note = f"offsets are translated, not equal: {decided.reason}"
+            return replace(mapped, note="; ".join(each for each in (mapped.note, note) if each))
+        self._restore(flow, mapped, source, target)
+        return replace(mapped, way=decided.way)
+
+    def _decided(
+        self, flow: PlanFlow, mapped: Mapped, source: Administration, target: Administration
+    ) -> AlignmentRecord:
+        probed = self._probed(flow, target)
+        copied = bool(mapped.source_ids) or any(
+            key.topic == mapped.topic for key in read_ledger(self.target, flow=flow.id).copies()
+        )
+        found = prospect(mapped, source, target, probed, copied=copied)
+        refused = found.refused
+        if not refused and any(found.starts):
+            refused = prepare(flow, mapped.topic, source, target)
+        record = AlignmentRecord(
+            flow=flow.id,
+            topic=mapped.topic,
+            mode="mapped" if refused else "aligned",
+            reason=refused,
+            way=probed.way or "transactions",
+            by=self.by,
+            at_ms=int(time.time() * 1000),
+        )
+        agreed = agree(self.writer, self.target, record)
+        if agreed.mode == "mapped" and record.mode == "aligned" and any(found.starts):
+            wanted = topic_configs(flow, mapped.topic, source, target)  # nobody will fill it, or take them back
+            restored(target, mapped.target_topic, wanted, while_filling(wanted, target))
+        log.info("offsets decided", extra={"flow": flow.id, "topic": mapped.topic, "mode": agreed.mode,
+                                           "reason": agreed.reason})  # fmt: skip
+        return agreed
+
+    def _probed(self, flow: PlanFlow, target: Administration) -> Probed:
+        if self.probe is not None:
+            return self.probe(target, flow.id)
+        return probed_cluster(self.target, target, flow.id)
+
+    def _restore(self, flow: PlanFlow, mapped: Mapped, source: Administration, target: Administration) -> None:
+        """Put the topic's settings back once all of its partitions are filled."""
+        key, now = (flow.id, mapped.topic), time.monotonic()
+        if now < self._restored.get(key, 0.0):
+            return
+        self._restored[key] = now + WAITING_S
+        wanted = topic_configs(flow, mapped.topic, source, target)
+        meanwhile = while_filling(wanted, target)
+        own = target.topic_configs([mapped.target_topic]).get(mapped.target_topic, {})
+        if not taken_back(own, wanted, meanwhile):
+            self._restored[key] = now + RESTORED_S
+            return
+        ledger = read_ledger(self.target, flow=flow.id)
+        states = {key.partition: known for key, (known, _) in ledger.partitions.items() if key.topic == mapped.topic}
+        filled = any(known.since for known in states.values())  # otherwise nobody has changed its settings for us
+        if filled and len(states) == mapped.partitions and not any(known.filling for known in states.values()):
+            restored(target, mapped.target_topic, wanted, meanwhile)
+            log.info("topic settings restored", extra={"flow": flow.id, "topic": mapped.target_topic})
+
+
+def prepare(flow: PlanFlow, topic: str, source: Administration, target: Administration) -> str:
+    """Give the target topic the settings that a fill needs; "" or why not. Raises ClusterError."""
+    wanted = topic_configs(flow, topic, source, target)
+    return prepared(target, flow.target_topic(topic), wanted, while_filling(wanted, target))
+
+
+def probed_cluster(settings: ConnectionSettings, admin: Administration, flow: str) -> Probed:
+    """What a target allows, tried once a process. Raises ClusterError."""
+
+    def connected(address: Address | None) -> AlignmentWire:
+        return connect(settings, address)
+
+    return PROBES.of(admin, settings.alias, connected, flow, lambda: transaction_version(settings))
+
+
+def modes(settings: ConnectionSettings, flow: str) -> Mapping[str, AlignmentRecord]:
+    """What was decided about a flow's topics, by source topic. Raises ClusterError."""
+    return {topic: record for (named, topic), record in read_alignments(settings).items() if named == flow}
+
+
+__all__ = ["Decisions", "Prospect", "modes", "prepare", "probed_cluster", "prospect"]

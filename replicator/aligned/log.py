@@ -1,0 +1,175 @@
+"""The log of one target partition, as alignment sees it: who leads it, where it begins and ends, what stands in it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
+from clusters.surface import LogRange
+from clusters.wire import codes
+from clusters.wire.alignment import AlignmentWire
+from clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPartition
+from replicator.batch import Batch, batches_in
+from replicator.look import Address
+
+WireTo = Callable[[Address | None], AlignmentWire]  # None: any broker
+
+_PAUSE_S: Final = 0.1  # between two questions while leaders move
+_PATIENCE_S: Final = 30.0
+_HEARD_S: Final = 5.0
+_MOVING: Final = codes.LOOK_AGAIN | {codes.OFFSET_NOT_AVAILABLE}
+
+
+@dataclass(slots=True)
+class TargetLog:
+    """`connect` opens connections to the target cluster; one to the leader is kept. Not thread-safe.
+
+    Methods raise ClusterError: Unreachable when a connection is lost (what was under way may have been done),
+    TopicMissing when the topic is gone or is another one, Unauthorised, RequestRefused.
+    """
+
+    connect: WireTo
+    alias: str
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    _leader: AlignmentWire | None = field(default=None, init=False)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} on cluster {self.alias}"
+
+    def leader(self) -> AlignmentWire:
+        """A connection to the leader, the same one until `lost`. Waits for a leader for up to 30 s, and for brokers
+        that have not heard of the topic yet for up to 5 s: one learns of a new topic after the other."""
+        now = time.monotonic()
+        deadline, heard = now + _PATIENCE_S, now + _HEARD_S
+        while self._leader is None:
+            try:
+                address = self._led_by()
+                leader = None if address is None else self._aware(self.connect(address))
+            except TopicMissing:
+                if time.monotonic() > heard:
+                    raise
+                leader = None
+            if leader is not None:
+                self._leader = leader
+            elif time.monotonic() > deadline:
+                raise self.refused("Metadata", codes.LEADER_NOT_AVAILABLE)
+            else:
+                time.sleep(_PAUSE_S)
+        return self._leader
+
+    def lost(self) -> None:
+        """The connection is no good any more, or the leader has moved: the next request finds the leader anew."""
+        if self._leader is not None:
+            with suppress(OSError):
+                self._leader.close()
+            self._leader = None
+
+    close = lost
+
+    def confirm(self) -> None:
+        """Raises TopicMissing where the topic of this name is another one than it was."""
+        self._led_by()
+
+    def range(self) -> LogRange:
+        """Log start and end (the high watermark) as the leader has them now."""
+        return LogRange(self._offset(EARLIEST), self._offset(LATEST))
+
+    def delete_below(self, offset: int) -> None:
+        """DeleteRecords; returns when the log start is `offset` or more on every in-sync replica."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            error, _start = self.leader().delete_records(self.topic, self.partition, offset)
+            if error == codes.NONE:
+                return
+            self._again_or_raise(error, "DeleteRecords", deadline)
+
+    def batches(self, start: int, end: int, *, max_wait_ms: int = 0) -> Iterator[Batch]:
+        """What is stored between two offsets, control batches as well; ends early where nothing more comes.
+
+        max_wait_ms: how long one Fetch may wait for something to be there.
+        """
+        position, deadline = start, time.monotonic() + _PATIENCE_S
+        while position < end:
+            part = FetchPartition(self.topic_id, self.partition, position, max_bytes=8 << 20)
+            (answer,) = self.leader().fetch((part,), max_wait_ms=max_wait_ms, isolation=READ_UNCOMMITTED)
+            if answer.error == codes.OFFSET_OUT_OF_RANGE and (begins := self._offset(EARLIEST)) > position:
+                position = begins  # deleted meanwhile
+                continue
+            if answer.error:
+                self._again_or_raise(answer.error, "Fetch", deadline)
+                continue
+            before = position
+            for batch in batches_in(answer.records):
+                if batch.end > position:
+                    yield batch
+                    position = batch.end
+            if position == before:
+                return
+
+    def refused(self, doing: str, code: int) -> ClusterError:
+        """The error for an answer of the leader."""
+        told = f"cluster {self.alias} answers {codes.name_of(code)} to {doing} for {self.topic}-{self.partition}"
+        if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED):
+            return Unauthorised(told, alias=self.alias, topic=self.topic, partition=self.partition)
+        if code in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
+            return self._gone()
+        error = RequestRefused(told, alias=self.alias, topic=self.topic, partition=self.partition)
+        error.code = code
+        return error
+
+    def _offset(self, which: int) -> int:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            (answer,) = self.leader().list_offsets(((self.topic, self.partition),), which)
+            if not answer.error:
+                return answer.offset
+            self._again_or_raise(answer.error, "ListOffsets", deadline)
+
+    def _aware(self, leader: AlignmentWire) -> AlignmentWire:
+        """The same connection, to a broker that knows the topic by its id. Raises TopicMissing."""
+        try:
+            (answer,) = leader.fetch((FetchPartition(self.topic_id, self.partition, 0, max_bytes=1),), max_wait_ms=0)
+            if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
+                raise self._gone()
+        except BaseException:
+            leader.close()
+            raise
+        return leader
+
+    def _led_by(self) -> Address | None:
+        asked = self.connect(None)
+        try:
+            metadata = asked.metadata((self.topic,))
+        finally:
+            asked.close()
+        described = next((topic for topic in metadata.topics if topic.name == self.topic), None)
+        if described is None or described.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            raise self._gone()
+        if described.error:
+            raise self.refused("Metadata", described.error)
+        if described.topic_id != self.topic_id:
+            raise self._gone()
+        node = next((each.node for each in described.partitions if each.partition == self.partition), -1)
+        found = metadata.brokers.get(node)
+        return None if found is None else Address(*found)
+
+    def _again_or_raise(self, error: int, doing: str, deadline: float) -> None:
+        if error not in _MOVING or time.monotonic() > deadline:
+            raise self.refused(doing, error)
+        self.lost()
+        time.sleep(_PAUSE_S)
+
+    def _gone(self) -> TopicMissing:
+        return TopicMissing(
+            f"cluster {self.alias} has no topic {self.topic} with id {self.topic_id} any more",
+            alias=self.alias,
+            topic=self.topic,
+            partition=self.partition,
+        )

@@ -1,0 +1,89 @@
+"""Following the ledger: reads it once whole and then only what is new, so that a look at a large one stays cheap."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from clusters.control import LEDGER, ControlRecord, read_log
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.settings import ConnectionSettings
+from replicator.ledger import READ_S, Ledger, ledger_of
+from replicator.partition import PartitionKey
+from replicator.resume import Remembered
+from replicator.transactions.positions import PATH, Known
+
+Place = tuple[str, int]  # source topic, partition
+
+
+class LedgerTail:
+    """The ledger of one flow on its target cluster, in some slots; each `read` is as new as the cluster is.
+
+    Only partitions of which something new was read are put together again. Not thread-safe.
+    """
+
+    def __init__(self, settings: ConnectionSettings, flow: str, slots: Iterable[int]) -> None:
+        self._settings, self._flow, self._slots = settings, flow, sorted(slots)
+        self._next: dict[int, int] = {}
+        self._records: dict[Place, dict[str, ControlRecord]] = defaultdict(dict)
+        self._place_of: dict[str, Place] = {}
+        self._partitions: dict[PartitionKey, tuple[Remembered, int]] = {}
+        self._positions: dict[PartitionKey, Known] = {}
+        self._keys: dict[Place, set[PartitionKey]] = {}
+        self._changed: set[Place] = set()  # read, and not put together yet: a read may end half way
+
+    def read(self) -> Ledger:
+        """Raises ClusterError. An absent ledger is an empty one.
+
+        Whole, as `read_ledger` is: a run that was announced counts, even while some transaction is open below it.
+        """
+        try:
+            for record in read_log(self._settings, LEDGER, self._slots, self._next, timeout=READ_S, whole=True):
+                self._next[record.partition] = record.offset + 1
+                place = self._taken(record)
+                if place is not None:
+                    self._changed.add(place)
+        except TopicMissing:
+            return Ledger({})
+        for place in list(self._changed):
+            self._put_together(place)
+            self._changed.discard(place)
+        return Ledger(dict(self._partitions), dict(self._positions))
+
+    def _taken(self, record: ControlRecord) -> Place | None:
+        """The partition that the record is about; None when it is none of ours."""
+        if record.value is None:
+            place = self._place_of.pop(record.key, None)
+            if place is not None:
+                self._records[place].pop(record.key, None)
+            return place
+        if record.value.get("flow") != self._flow or record.value.get("kind") == PATH:
+            return None
+        place = _place(record)
+        self._place_of[record.key] = place
+        self._records[place][record.key] = record
+        return place
+
+    def _put_together(self, place: Place) -> None:
+        for key in self._keys.pop(place, ()):
+            self._partitions.pop(key, None)
+            self._positions.pop(key, None)
+        found = ledger_of(self._records[place].values())
+        self._keys[place] = set(found.partitions)
+        self._partitions.update(found.partitions)
+        self._positions.update(found.positions)
+
+
+def _place(record: ControlRecord) -> Place:
+    """As the key says it, which begins alike in every kind of record and every version: all that is known of a
+    partition has to be put together at once."""
+    try:
+        _flow, topic, partition, *_rest = record.key.split("|")
+        return topic, int(partition)
+    except ValueError as error:
+        raise ProtocolError(
+            f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
+            f"that this version cannot read ({error!r})",
+            topic=LEDGER,
+            partition=record.partition,
+        ) from None

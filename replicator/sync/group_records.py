@@ -1,0 +1,182 @@
+"""What is written down of groups beside flows, in `watershed.flows` of the target cluster.
+
+Key `group|carried|<flow>|<group>`  what the flow carried last: source offsets and the target offsets made from them
+Key `group|order|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
+
+The marks on the positions themselves tell which are ours (`group_moves`). A record of what was carried is needed only
+where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from which
+of its own positions the source's were made. It is written before the commit, so both sides of a crash are in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from clusters.control import FLOWS, JOURNAL, ControlWriter, encode, read_log
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.flows import GROUP_PREFIX, NOT_FLOWS, FlowRecord
+from clusters.names import TopicPartition
+from clusters.records import Value
+from clusters.settings import ConnectionSettings
+
+SCHEMA: Final = 1
+_CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Of one group. source: source partition → offset; target: target partition → the offset made from it; before:
+    what `target` said before the newest write, which may not have come to pass."""
+
+    flow: str
+    group: str
+    source: Mapping[TopicPartition, int] = field(default_factory=dict)
+    target: Mapping[TopicPartition, int] = field(default_factory=dict)
+    before: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{_CARRIED}{self.flow}|{self.group}"
+
+    def and_now(self, source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]) -> Carried:
+        return replace(self, source={**self.source, **source}, target={**self.target, **target}, before={**self.target})
+
+    def ours(self, place: TopicPartition, offset: int) -> bool:
+        """Whether the target's position is one that we may have set."""
+        return offset in (self.target.get(place), self.before.get(place))
+
+    def to_json(self) -> Value:
+        return {
+            "schema": SCHEMA,
+            "flow": self.flow,
+            "group": self.group,
+            "source": _packed(self.source),
+            "target": _packed(self.target),
+            "before": _packed(self.before),
+        }
+
+    @classmethod
+    def from_json(cls, value: Value) -> Carried:
+        """Raises ProtocolError."""
+        try:
+            return cls(
+                value["flow"], value["group"], _read(value["source"]), _read(value["target"]), _read(value["before"])
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOrder:
+    """`flow` may set `group` (as it is called at the target), although that goes back or takes it from somebody else:
+    once, and only while the target's positions are those in `answers` (None: none). at_ms: since 1970."""
+
+    flow: str
+    group: str
+    answers: Mapping[TopicPartition, int | None]
+    actor: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def key(self) -> str:
+        return f"{_ORDER}{self.flow}|{self.group}"
+
+    def to_json(self) -> Value:
+        return {
+            "schema": SCHEMA,
+            "kind": "reset-group",
+            "flow": self.flow,
+            "group": self.group,
+            "answers": _packed(self.answers),
+            "actor": self.actor,
+            "id": self.id,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: Value) -> GroupOrder:
+        """Raises ProtocolError."""
+        try:
+            answers = {
+                TopicPartition(topic, int(number)): None if offset is None else int(offset)
+                for topic, numbers in value["answers"].items()
+                for number, offset in numbers.items()
+            }
+            return cls(value["flow"], value["group"], answers, value["actor"], value["id"], value["at_ms"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable(error) from None
+
+
+def journal_order(writer: ControlWriter, order: GroupOrder, topology: str) -> None:
+    """Write the decision down for good, then order it. Raises ClusterError."""
+    _journal(writer, {"record": "order", "of": topology} | order.to_json(), order)
+    writer.put(FLOWS, order.key, order.to_json(), 0)
+
+
+def close_order(writer: ControlWriter, order: GroupOrder, outcome: Mapping[TopicPartition, str]) -> None:
+    """Journal what became of it by partition, then take it back: it is never obeyed again. Raises ClusterError."""
+    told = {str(place): text for place, text in sorted(outcome.items())}
+    _journal(writer, {"record": "order-obeyed", **order.to_json(), "outcome": told}, order)
+    writer.put(FLOWS, order.key, None, 0)
+
+
+def _journal(writer: ControlWriter, line: dict[str, Any], order: GroupOrder) -> None:
+    line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
+    writer.put(JOURNAL, f"{line['record']}/{order.flow}/group/{order.group}/{order.id}", line, 0)
+
+
+class FlowsTail:
+    """`watershed.flows` of one cluster, followed: flows, and what is written down of groups. Not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._next = 0
+        self._values: dict[str, Value] = {}
+
+    def read(self) -> None:
+        """Raises ClusterError. A cluster without control topics has none."""
+        try:
+            for record in read_log(self._settings, FLOWS, [0], self._next):
+                self._next = record.offset + 1
+                if record.value is None:
+                    self._values.pop(record.key, None)
+                else:
+                    self._values[record.key] = record.value
+        except TopicMissing:
+            self._values.clear()
+            self._next = 0
+
+    def flows(self) -> dict[str, FlowRecord]:
+        """Raises ProtocolError for one that cannot be read."""
+        return {
+            key: FlowRecord.from_json(value) for key, value in self._values.items() if not key.startswith(NOT_FLOWS)
+        }
+
+    def carried(self, flow: str, group: str) -> Carried:
+        value = self._values.get(Carried(flow, group).key)
+        return Carried(flow, group) if value is None else Carried.from_json(value)
+
+    def order(self, flow: str, group: str) -> GroupOrder | None:
+        value = self._values.get(f"{_ORDER}{flow}|{group}")
+        return None if value is None else GroupOrder.from_json(value)
+
+
+def _packed(offsets: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for place in sorted(offsets):
+        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return found
+
+
+def _read(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(name, int(at)): int(offset) for name, own in value.items() for at, offset in own.items()}
+
+
+def _unreadable(error: Exception) -> ProtocolError:
+    return ProtocolError(f"{FLOWS} holds a record of a group that cannot be read ({error!r})", topic=FLOWS)

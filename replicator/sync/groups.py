@@ -1,0 +1,138 @@
+"""Positions of groups (`sync.groups`): exact, only into groups that are empty and that nobody else has moved.
+
+What is looked at: `group_watch`. Where a position stands at the other side: `group_landing`. What becomes of it:
+`group_moves`. Why so: decision 0024.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from clusters.sync_reports import State, SyncReport
+from replicator.sync.group_moves import Move, Sight, moves, worst
+from replicator.sync.group_watch import GroupWatch
+from replicator.sync.kind import Done, Sides
+from topology.drift import Class, Difference
+from topology.plan import PlanFlow
+from topology.sync import Mode
+
+MOST_PARTITIONS: Final = 500  # of a report
+POSITIONS: Final = "positions"  # the field of a difference that is about a group as a whole
+
+
+@dataclass(slots=True)
+class Groups:
+    """Follows each flow's ledger from one time to the next, so that a round reads only what is new."""
+
+    name: str = "groups"
+    _watches: dict[tuple[str, tuple[str, ...]], GroupWatch] = field(default_factory=dict)  # by flow and target
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def mode(self, flow: PlanFlow) -> Mode:
+        return flow.sync.groups.mode
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        return flow.sync.groups.interval_ms
+
+    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+        watch = GroupWatch(flow, sides)
+        return [each for sight in watch.look() for each in differences(sight, moves(sight))]
+
+    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+        wanted = {(each.name, each.field): each for each in differences}
+        watch = GroupWatch(flow, sides)
+        sights = [each for each in watch.look() if any(name == each.target_group for name, _ in wanted)]
+        errors: dict[tuple[str, str], str | None] = {}
+        places = {
+            move.there
+            for sight in sights
+            for move in moves(sight)
+            if move.there is not None and (sight.target_group, str(move.there)) in wanted
+        }
+        for group, found in watch.carry(sights, places).items():
+            name = flow.sync.groups.target_group(group)
+            for move in found:
+                done = move.write is not None or move.state == "equal"
+                errors[name, str(move.there)] = None if done else move.why
+        gone = "the group is not there any more"
+        return [Done(each, errors.get(at, gone)) for at, each in wanted.items()]
+
+    def keep(self, flow: PlanFlow, sides: Sides) -> list[SyncReport]:
+        """Look and commit, and say of every group what became of it."""
+        watch = self._watch(flow, sides)
+        sights = watch.look()
+        carried = watch.carry(sights)
+        return [short_enough(report(flow, sight, carried[sight.group])) for sight in sights]
+
+    def _watch(self, flow: PlanFlow, sides: Sides) -> GroupWatch:
+        """The keeper never has one flow's kind under way twice, so a watch is used by one thread at a time."""
+        at = flow.id, sides.target.bootstrap
+        with self._lock:
+            found = self._watches.get(at)
+            if found is None or (found.sides.source, found.sides.target) != (sides.source, sides.target):
+                found = self._watches[at] = GroupWatch(flow, sides)  # or the settings have changed
+            found.flow = flow
+            return found
+
+
+def report(flow: PlanFlow, sight: Sight, found: list[Move]) -> SyncReport:
+    """Of one group, with every partition in `detail`."""
+    detail: dict[str, Any] = {
+        "type": sight.here.type,
+        "state": sight.here.state,
+        "target_group": sight.target_group,
+        "target_state": sight.there.state if sight.there is not None else None,
+        "partitions": [move.to_json() for move in found],
+    }
+    if sight.here.type == "share":
+        detail["known"] = "the start offset only: records behind it that were acknowledged out of order come again"
+    state, why = standing(sight, found)
+    return SyncReport(flow.id, "groups", sight.group, state, why, detail)
+
+
+def short_enough(told: SyncReport) -> SyncReport:
+    """With as many partitions as one record takes (some 250 bytes each), those first that need a person."""
+    partitions = told.detail["partitions"]
+    if len(partitions) <= MOST_PARTITIONS:
+        return told
+    first = sorted(partitions, key=lambda each: each["state"] in ("equal", "carried"))[:MOST_PARTITIONS]
+    return replace(told, detail={**told.detail, "partitions": first, "more": len(partitions) - MOST_PARTITIONS})
+
+
+def standing(sight: Sight, found: list[Move]) -> tuple[State, str]:
+    """The worst of its partitions, with the reason of the first of those; or why the group is left alone."""
+    if sight.refusal:
+        return ("different" if sight.here.protocol == "connect" else "refused"), sight.refusal
+    state = worst(found)
+    those = [move for move in found if move.state == state and move.why]
+    if not those or state == "equal":
+        return state, those[0].why if those else ""
+    others = len(those) - 1
+    more = f" (and {others} more partition{'s' if others > 1 else ''})" if others else ""
+    place, why = str(those[0].place), those[0].why
+    return state, (why if why.startswith(f"{place} ") else f"{place}: {why}") + more
+
+
+def differences(sight: Sight, found: list[Move]) -> list[Difference]:
+    """Field by field what would be committed; what would not is one line a group."""
+    cluster, group = sight.target_alias, sight.target_group
+    told = [
+        Difference(
+            cluster, "group", group, str(move.there), _text(move.at_target), _text(move.write.offset),
+            why=move.why,
+        )
+        for move in found
+        if move.write is not None
+    ]  # fmt: skip
+    state, why = standing(sight, [move for move in found if move.write is None])
+    if state != "equal":
+        drift: Class = "unsupported" if state in ("different", "refused") else "unknown"
+        told.append(Difference(cluster, "group", group, POSITIONS, None, None, drift, False, why))
+    return told
+
+
+def _text(offset: int | None) -> str | None:
+    return None if offset is None else str(offset)

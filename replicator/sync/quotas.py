@@ -1,0 +1,145 @@
+"""Client quotas that are carried over: limits of users, client ids, both together, and the defaults of each.
+
+A limit counts for each broker, so a target with another number of brokers lets another sum through. Limits of IP
+addresses are left out: clients have other addresses there; so are those of our own user, which would slow the copying.
+A limit that only the target has is shown, never removed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clusters.settings import ConnectionSettings
+from clusters.wire.alterations import set_quotas
+from clusters.wire.inquiry import inquire
+from clusters.wire.readings import Entity, client_quotas
+from replicator.sync import kind
+from replicator.sync.kind import Done, Sides
+from topology.drift import Class, Difference
+from topology.plan import PlanFlow
+from topology.sync import Mode
+
+KIND: Final = "quota"
+DEFAULT: Final = "default"
+RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.fences)
+CARRIED: Final = frozenset({"user", "client-id"})
+_TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}  # as kafka-configs says them
+Quotas = Mapping[Entity, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotas:
+    """See `replicator.sync.kind.Kind`."""
+
+    name: str = "quotas"
+
+    def mode(self, flow: PlanFlow) -> Mode:
+        return flow.sync.quotas.mode
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        return kind.METADATA_EVERY_MS
+
+    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+        return quota_differences(flow, sides.flows, _quotas(sides.source), _quotas(sides.target), sides.target)
+
+    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+        if not differences:
+            return []
+        here = {shown(entity): (entity, limits) for entity, limits in _quotas(sides.source).items()}
+        asked = [each for each in differences if each.name in here and each.field in here[each.name][1]]
+        wanted: dict[Entity, dict[str, float]] = {}
+        for each in asked:
+            entity, limits = here[each.name]
+            wanted.setdefault(entity, {})[each.field] = limits[each.field]
+        with inquire(sides.target) as target:
+            refused = set_quotas(target, wanted)
+        return [Done(each, refused.get(here[each.name][0])) for each in asked]
+
+
+def quota_differences(
+    flow: PlanFlow, flows: Iterable[PlanFlow], here: Quotas, there: Quotas, target: ConnectionSettings
+) -> list[Difference]:
+    """Limit by limit, in the order of entities. flows: all into the target. Pure."""
+    beside = [
+        each for each in flows if each.id != flow.id and each.source != flow.source and each.sync.quotas.mode != "never"
+    ]
+    found = []
+    for entity in sorted({*here, *there}, key=shown):
+        before, wanted = there.get(entity, {}), here.get(entity, {})
+        if not selected(flow, entity) or _ours(entity, target):
+            continue
+        others = [each.id for each in beside if selected(each, entity)]
+        for key in sorted({*before, *wanted}):
+            live, value = before.get(key), wanted.get(key)
+            if live == value or (key == RATE and flow.sync.quotas.is_fence(dict(entity))):
+                continue
+            if not _kept(entity):
+                if value is None:
+                    continue
+                drift: Class = "unsupported"
+                why = "limits of IP addresses are not carried over: clients have other addresses there"
+            elif value is None:
+                if others:
+                    continue
+                drift, why = "unknown", _removing(flow, entity, key, target)
+            elif live is not None and others:
+                drift = "unknown"
+                why = (
+                    f"{', '.join(sorted(others))} carries quotas to {flow.target} too; exclude this one in all but one"
+                )
+            else:
+                drift, why = "safe", ""
+            found.append(
+                Difference(
+                    flow.target, KIND, shown(entity), key, _number(live), _number(value), drift, drift == "safe", why
+                )
+            )
+    return found
+
+
+def selected(flow: PlanFlow, entity: Entity) -> bool:
+    """Whether the file takes it: one of its names is included, and none excluded."""
+    names = flow.sync.quotas.names
+    called = [DEFAULT if name is None else name for _, name in entity]
+    included = not names.include or any(each.matches(name) for each in names.include for name in called)
+    return included and not any(each.matches(name) for each in names.exclude for name in called)
+
+
+def shown(entity: Entity) -> str:
+    """For people: `user=ann, client-id=<default>`; the user first."""
+    parts = sorted(entity, key=lambda part: (part[0] != "user", part[0]))
+    return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts)
+
+
+def _quotas(settings: ConnectionSettings) -> Quotas:
+    with inquire(settings) as inquiry:
+        return client_quotas(inquiry)
+
+
+def _kept(entity: Entity) -> bool:
+    return all(each in CARRIED for each, _ in entity)
+
+
+def _ours(entity: Entity, target: ConnectionSettings) -> bool:
+    """A limit of this process's own user says something of the copying, not of applications."""
+    return target.username is not None and ("user", target.username) in entity
+
+
+def _number(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return str(int(value)) if value.is_integer() else str(value)
+
+
+def _removing(flow: PlanFlow, entity: Entity, key: str, target: ConnectionSettings) -> str:
+    parts = ["kafka-configs", "--bootstrap-server", ",".join(target.bootstrap), "--alter", "--delete-config", key]
+    for each, name in sorted(entity, key=lambda part: (part[0] != "user", part[0])):
+        parts += ["--entity-type", _TYPES.get(each, each)]
+        parts += ["--entity-default"] if name is None else ["--entity-name", name]
+    return (
+        f"{flow.source} has no such limit: it was taken away there, or given at {flow.target} only. Nothing takes it "
+        f"away by itself: {shlex.join(parts)}"
+    )

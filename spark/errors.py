@@ -5,9 +5,11 @@
     SparkError               exit_code 2; the message is complete in itself
     ├── JavaMissing          no Java, or one too old, before anything of Spark is loaded
     ├── WrongUse             a flow, a topic or an earlier summary that does not fit the plan
-    └── NotReadable          a range could not be read: corrupt batch, no answer in time
+    ├── NotReadable          a range could not be read: corrupt batch, no answer in time
+    ├── NotAppended          batches could not be appended, or not all of a job be committed
+    └── Unwritable           the evidence could not be written
 
-Findings about records (missing, altered, ...) are data, not exceptions: see `spark.verdict`.
+Findings about records (missing, altered, ...) are data, not exceptions: see `spark.judging.verdict`.
 """
 
 from __future__ import annotations
@@ -29,3 +31,11 @@ class WrongUse(SparkError):
 
 class NotReadable(SparkError):
     """Records that should be there could not be read."""
+
+
+class NotAppended(SparkError):
+    """Batches that a Spark job writes; the message says what of the job is visible."""
+
+
+class Unwritable(SparkError):
+    """The folder for the evidence takes no files: full, read-only, no folder."""

@@ -1,14 +1,8 @@
-"""Record fingerprint, version 1: what "the same record" means, and sums of it that can be merged.
+"""Fingerprints of many records at once, and sums of them that can be merged: what "the same records" means.
 
-    kh = xxh64(key is null as int, key)          value is null and key is null are part of the hash: Spark SQL and
-    vh = xxh64(value is null as int, value)      XXH64 chaining skip NULL, so null and empty would be equal without
-    hh = xxh64(headers_bin)                      order and repeats of headers count
-    fp = xxh64(kh, vh, hh, timestamp in ms)      every chain starts at seed 42
-
-`headers_bin` is the header part of a record exactly as stored (magic 2): varint count, then for every header varint
-length and bytes of the name, varint length (-1 for null) and bytes of the value. Not in a fingerprint: offset,
+The definition, record by record, is `clusters.fingerprint`, which workers use, too. Not in a fingerprint: offset,
 partition, compression, batch boundaries, producer id, leader epoch. `SPARK_SQL` is the same in Spark SQL (the golden
-test holds both together). Design 04; measured facts behind it: research/verification §2.
+test holds all of them together). Design 04; measured facts behind it: research/verification §2.
 
 An accidental equality of two different chunks has a chance of about 2**-64; an adversary can forge it (XXH64 is no
 cryptographic hash), which the report says.
@@ -17,16 +11,28 @@ cryptographic hash), which the report says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
-import xxhash
 
-from spark.xxh64 import I64, U64, Bytes, hash_longs, hash_slices
+from clusters.fingerprint import MASK, NULL, PRESENT, SEED, VERSION, Header, fingerprint, headers_bin
+from spark.reading.xxh64 import I64, U64, Bytes, hash_longs, hash_slices
 
-VERSION = 1
-SEED = 42
-MASK = 0xFFFFFFFFFFFFFFFF
+__all__ = [
+    "MASK",
+    "SPARK_SQL",
+    "VERSION",
+    "ChunkSum",
+    "Prints",
+    "Record",
+    "Slices",
+    "headers_bin",
+    "print_records",
+    "print_slices",
+    "sum_prints",
+    "weights",
+]
 
 # Columns key, value, headers_bin (BINARY) and timestamp_ms (BIGINT).
 SPARK_SQL = {
@@ -36,11 +42,9 @@ SPARK_SQL = {
     "fp": "xxhash64(kh, vh, hh, timestamp_ms)",
 }
 
-_PRESENT = xxhash.xxh64_intdigest(b"\x00\x00\x00\x00", SEED)
-_NULL = xxhash.xxh64_intdigest(b"\x01\x00\x00\x00", SEED)
-_NO_HEADERS = xxhash.xxh64_intdigest(b"\x00", SEED)
-
-Header = tuple[str | bytes, bytes | None]
+STEP = 0xD1342543DE82EF95  # 5 modulo 8: its powers repeat after 2**62 at the earliest
+_NEAR = 1 << 17  # powers that are kept, 1 MiB
+_NO_HEADERS = fingerprint(None, None, b"\x00", 0).hh
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Prints:
-    """Fingerprints of n records in log order; every array has shape (n,). `ts` in ms, `size` is key + value bytes."""
+    """Fingerprints of n records in log order; every array has shape (n,). `ts` in ms, `size` is key + value bytes.
+
+    stamps: the timestamps where `ts` is all 0 because the copy has others; they only describe."""
 
     offset: I64
     fp: U64
@@ -64,9 +70,15 @@ class Prints:
     hh: U64
     ts: I64
     size: int
+    stamps: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.fp)
+
+    @property
+    def times(self) -> I64:
+        """The timestamps as stored, judged or not."""
+        return self.ts if self.stamps is None else self.stamps
 
     def between(self, start: int, end: int) -> Prints:
         """Those with start <= offset < end. Sizes are shared out in proportion (they only describe)."""
@@ -75,7 +87,23 @@ class Prints:
             return self
         size = self.size * (high - low) // max(1, len(self))
         cut = slice(low, high)
-        return Prints(self.offset[cut], self.fp[cut], self.kh[cut], self.vh[cut], self.hh[cut], self.ts[cut], size)
+        stamps = None if self.stamps is None else self.stamps[cut]
+        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts)
+        return Prints(*(column[cut] for column in columns), size, stamps)
+
+    def without(self, spans: Sequence[tuple[int, int]]) -> Prints:
+        """Those at none of these offsets (first, end), which are in order and apart from one another."""
+        if not spans:
+            return self
+        first, end = np.array(spans, dtype=np.int64).T
+        at = np.searchsorted(first, self.offset, side="right") - 1  # the span that begins last before each
+        keep = (at < 0) | (self.offset >= end[np.maximum(at, 0)])
+        if keep.all():
+            return self
+        size = self.size * int(keep.sum()) // max(1, len(self))
+        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts)
+        stamps = None if self.stamps is None else self.stamps[keep]
+        return Prints(*(column[keep] for column in columns), size, stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +111,9 @@ class ChunkSum:
     """Sums over a run of records; `+` joins two neighbouring runs, left one first.
 
     m_lo, m_hi: sums of the low and the high 32 bit halves of fp (exact, so they hold the true sum of a multiset).
-    order: sum of ordinal * fp modulo 2**64, ordinals from 1. kh, vh, hh: sums modulo 2**64. ts: sum of ms.
+    order: sum of STEP**ordinal * fp modulo 2**64, ordinals from 1 (with the ordinal itself as weight, A B B A would be
+    B A A B). kh, vh, hh: sums modulo 2**64. ts: sum of ms.
+    since, until: lowest and highest timestamp in ms, -1 for none; they only describe.
     """
 
     n: int = 0
@@ -95,20 +125,27 @@ class ChunkSum:
     hh: int = 0
     ts: int = 0
     size: int = 0
+    since: int = -1
+    until: int = -1
 
     def __add__(self, other: ChunkSum) -> ChunkSum:
-        total = other.m_lo + (other.m_hi << 32)
         return ChunkSum(
             self.n + other.n,
             self.m_lo + other.m_lo,
             self.m_hi + other.m_hi,
-            (self.order + other.order + self.n * total) & MASK,
+            (self.order + pow(STEP, self.n, MASK + 1) * other.order) & MASK,
             (self.kh + other.kh) & MASK,
             (self.vh + other.vh) & MASK,
             (self.hh + other.hh) & MASK,
             self.ts + other.ts,
             self.size + other.size,
+            min(self.since, other.since) if min(self.since, other.since) >= 0 else max(self.since, other.since),
+            max(self.until, other.until),
         )
+
+    def joined_in_place(self, other: ChunkSum) -> ChunkSum:
+        """The sum of both, where each record counts by its offset (`sum_prints` with a base)."""
+        return replace(self + other, order=(self.order + other.order) & MASK)
 
     def same_records(self, other: ChunkSum) -> bool:
         """The same multiset of records, in whatever order."""
@@ -118,64 +155,57 @@ class ChunkSum:
         """The same records in the same order."""
         return self.same_records(other) and self.order == other.order
 
-    def altered_components(self, other: ChunkSum) -> tuple[str, ...]:
-        """Which of key, value, headers, timestamp differ in sum; meaningful when n is equal."""
-        names = (("key", "kh"), ("value", "vh"), ("headers", "hh"), ("timestamp", "ts"))
-        return tuple(name for name, field in names if getattr(self, field) != getattr(other, field))
+
+@cache
+def _powers() -> U64:
+    found = np.full(_NEAR, STEP, dtype=np.uint64)
+    found[0] = 1
+    return np.multiply.accumulate(found)
 
 
-def sum_prints(prints: Prints) -> ChunkSum:
+def weights(ordinals: I64) -> U64:
+    """STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
+    if len(ordinals) and ordinals[-1] - ordinals[0] < _NEAR:
+        first = int(ordinals[0])
+        return _powers()[ordinals - first] * np.uint64(pow(STEP, first, MASK + 1))
+    found = np.ones(len(ordinals), dtype=np.uint64)
+    left, square = ordinals.astype(np.uint64), STEP
+    while left.any():
+        found *= np.where(left & np.uint64(1), np.uint64(square), np.uint64(1))
+        left, square = left >> np.uint64(1), square * square & MASK
+    return found
+
+
+def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
+    """Sums of a run. base: `order` counts each record by its offset behind `base`, not by its ordinal; such sums
+    are joined by `joined_in_place`, because their weights do not depend on what stands before."""
     n = len(prints)
     if n == 0:
         return ChunkSum()
-    ordinals = np.arange(1, n + 1, dtype=np.uint64)
+    ordinals = np.arange(1, n + 1, dtype=np.int64) if base is None else prints.offset - (base - 1)
+    known = prints.times[prints.times >= 0]  # -1: written without
     return ChunkSum(
         n,
         int((prints.fp & np.uint64(0xFFFFFFFF)).sum()),
         int((prints.fp >> np.uint64(32)).sum()),
-        int((ordinals * prints.fp).sum()),
+        int((weights(ordinals) * prints.fp).sum()),
         int(prints.kh.sum()),
         int(prints.vh.sum()),
         int(prints.hh.sum()),
-        int(prints.ts.sum()),
+        int(prints.times.sum()),
         prints.size,
+        int(known.min()) if len(known) else -1,
+        int(known.max()) if len(known) else -1,
     )
-
-
-def headers_bin(headers: Sequence[Header] | None) -> bytes:
-    """Headers as bytes, as a record batch stores them."""
-    if not headers:
-        return b"\x00"
-    out = bytearray(varint(len(headers)))
-    for name, value in headers:
-        raw = name.encode() if isinstance(name, str) else name
-        out += varint(len(raw)) + raw
-        out += varint(-1) if value is None else varint(len(value)) + value
-    return bytes(out)
-
-
-def varint(number: int) -> bytes:
-    """Zigzag varint of Kafka's record format (KIP-98)."""
-    rest = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def print_records(records: Iterable[Record], first_offset: int = 0, *, timestamps: bool = True) -> Prints:
     """Fingerprints one record at a time, with the C library: the plain form that the fast ones are tested against."""
-    digest, rows, size = xxhash.xxh64_intdigest, [], 0
+    rows, size = [], 0
     for offset, record in enumerate(records, first_offset):
-        kh = _NULL if record.key is None else digest(record.key, _PRESENT)
-        vh = _NULL if record.value is None else digest(record.value, _PRESENT)
-        hh = digest(headers_bin(record.headers), SEED)
-        fp = digest(kh.to_bytes(8, "little"), SEED)
-        for part in (vh, hh, (record.timestamp if timestamps else 0) & MASK):
-            fp = digest(part.to_bytes(8, "little"), fp)
-        rows.append((offset, fp, kh, vh, hh, record.timestamp if timestamps else 0))
+        stamp = record.timestamp if timestamps else 0
+        told = fingerprint(record.key, record.value, headers_bin(record.headers), stamp)
+        rows.append((offset, *told, stamp))
         size += len(record.key or b"") + len(record.value or b"")
     columns = list(zip(*rows, strict=True)) or [()] * 6
     unsigned = [np.array(column, dtype=np.uint64) for column in columns[1:5]]
@@ -212,14 +242,14 @@ def print_slices(slices: Slices, *, timestamps: bool = True) -> Prints:
     ts = slices.ts if timestamps else np.zeros(n, dtype=np.int64)
     fp = hash_longs(ts.view(np.uint64), hash_longs(hh, hash_longs(vh, hash_longs(kh, seeds))))
     size = int(np.maximum(slices.key_len, 0).sum() + np.maximum(slices.value_len, 0).sum())
-    return Prints(slices.offset, fp, kh, vh, hh, ts, size)
+    return Prints(slices.offset, fp, kh, vh, hh, ts, size, None if timestamps else slices.ts)
 
 
 def _nullable(data: Bytes, at: I64, length: I64) -> U64:
     present = length >= 0
     if present.all():
-        return hash_slices(data, at, length, np.full(len(at), _PRESENT, dtype=np.uint64))
-    result = np.full(len(at), _NULL, dtype=np.uint64)
+        return hash_slices(data, at, length, np.full(len(at), PRESENT, dtype=np.uint64))
+    result = np.full(len(at), NULL, dtype=np.uint64)
     some = np.flatnonzero(present)
-    result[some] = hash_slices(data, at[some], length[some], np.full(len(some), _PRESENT, dtype=np.uint64))
+    result[some] = hash_slices(data, at[some], length[some], np.full(len(some), PRESENT, dtype=np.uint64))
     return result

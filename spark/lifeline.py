@@ -1,8 +1,11 @@
-"""A line from every task to the driver: it tells the driver who works where, and the task when to end.
+"""A line from every task to the driver: it tells the driver who works where, and the task when to begin and to end.
 
-A task connects and introduces itself; afterwards nothing is sent. When the driver hangs up, the task ends gracefully;
-when the driver dies, however hard, the kernel hangs up for it. That serves on one machine as on many, which a stop
-file does not, and ends this application's workers only, where the fleet's record would end everybody's.
+A task connects and says which of the fleet's places it takes. The driver answers `go` once nobody else holds that
+place; until then a second attempt at the same task (speculation, or a task that Spark takes for lost) stands by.
+Afterwards nothing is sent but a task's last words, if it fails. When the driver hangs up, the task ends gracefully;
+when the driver dies, however hard, the kernel hangs up for it, and when its machine is lost, keepalive does. That
+serves on one machine as on many, which a stop file does not, and ends this application's workers only, where the
+fleet's record would end everybody's.
 """
 
 from __future__ import annotations
@@ -10,43 +13,58 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import signal
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark.progress import Line
+
 HELLO_S = 10.0
+END_S = 30.0  # from the word to end to the hard end of a task that does not
+KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
 
 
 @dataclass(slots=True)
 class Driver:
-    """The driver's end. `changed` is called with the list of tasks (what each said of itself) at every change."""
+    """The driver's end. bind, host: the address to listen at, and the one by which tasks reach it.
 
+    `changed` is called at every change with the tasks that work (what each said of itself) and how many stand by,
+    `failed` with a task's last words. A hello has `place`: of all tasks that say the same, one works.
+    """
+
+    bind: str
     host: str
-    changed: Callable[[list[dict[str, Any]]], None]
+    changed: Callable[[list[dict[str, Any]], int], None]
+    failed: Callable[[str], None] = lambda _reason: None
+    line: Line = field(init=False)
     _server: socket.socket = field(init=False)
-    _lines: dict[socket.socket, dict[str, Any]] = field(init=False, default_factory=dict)
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _working: dict[Any, tuple[socket.socket, dict[str, Any]]] = field(init=False, default_factory=dict)
+    _standing_by: list[tuple[socket.socket, dict[str, Any]]] = field(init=False, default_factory=list)
+    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _closed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self._server = socket.create_server((self.host, 0))
+        self._server = socket.create_server((self.bind, 0))
+        self.line = Line(self.host, self._server.getsockname()[1], secrets.token_hex(8))
         threading.Thread(target=self._accept, name="lifeline", daemon=True).start()
 
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self._server.getsockname()[:2]
-        return host, port
-
     def hang_up(self) -> None:
-        """Tell every task to end, also those that have not connected yet."""
+        """Tell every task to end, also those that have not connected yet; those that stand by, when no other works.
+
+        A task that stands by has nothing to finish. Were it to end first, Spark would take it for the task's result and
+        kill the attempt that works.
+        """
         with self._lock:
             self._closed = True
-            lines = list(self._lines)
-        for line in lines:
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+            for line, _ in self._working.values():
+                _end_of_words(line)
+            self._dismiss()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
         self._server.close()
 
     def _accept(self) -> None:
@@ -60,60 +78,119 @@ class Driver:
     def _hold(self, line: socket.socket) -> None:
         with line:
             try:
+                _keep_alive(line)
                 line.settimeout(HELLO_S)
-                hello = json.loads(line.makefile("r").readline())
+                told = line.makefile("r", encoding="utf-8")
+                hello = json.loads(told.readline())
+                if hello.pop("word") != self.line.word:
+                    return
                 line.settimeout(None)
-            except (OSError, ValueError):
+            except (OSError, ValueError, KeyError):
                 return
             with self._lock:
                 if self._closed:
                     return
-                self._lines[line] = hello
-            self._tell()
-            with contextlib.suppress(OSError):
-                line.recv(1)  # returns when either end hangs up
+                self._standing_by.append((line, hello))
+                self._let_go()
+            with contextlib.suppress(OSError, ValueError):
+                if last_words := told.readline():  # returns when either end hangs up
+                    self.failed(str(json.loads(last_words)["failed"]))
             with self._lock:
-                self._lines.pop(line, None)
-            self._tell()
+                self._standing_by = [each for each in self._standing_by if each[0] is not line]
+                for place, (other, _) in list(self._working.items()):
+                    if other is line:
+                        del self._working[place]
+                self._let_go()
+                self._dismiss()
 
-    def _tell(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            present = list(self._lines.values())
-        self.changed(present)
+    def _let_go(self) -> None:
+        """Whoever stands by for a place that is free begins. Called with the lock held."""
+        if self._closed:
+            return
+        for line, hello in list(self._standing_by):
+            if hello["place"] in self._working:
+                continue
+            self._standing_by = [each for each in self._standing_by if each[0] is not line]
+            with contextlib.suppress(OSError):
+                line.sendall(b"go\n")
+                self._working[hello["place"]] = line, hello
+        self.changed([hello for _, hello in self._working.values()], len(self._standing_by))
+
+    def _dismiss(self) -> None:
+        if self._closed and not self._working:
+            for line, _ in self._standing_by:
+                _end_of_words(line)
 
 
-def hold(address: tuple[str, int], hello: dict[str, Any], stop: threading.Event) -> Callable[[], None]:
-    """A task's end: `stop` is set when the driver hangs up or our parent process changes. Answers how to let go.
+def hold(line: Line, hello: dict[str, Any], stop: threading.Event) -> Held | None:
+    """A task's end: returns when the driver lets this task begin, None when it is to end without having begun.
 
-    A driver that cannot be reached has ended: `stop` is set at once.
+    From then on `stop` is set when the driver hangs up, or our parent process changes, or is about to end (SIGHUP from
+    Spark's Python daemon); one that has not ended END_S later is ended hard. Raises OSError when the driver cannot be
+    reached: it has ended, or there is no way to it from here.
     """
-    try:
-        line = socket.create_connection(address, timeout=HELLO_S)
-        line.sendall(json.dumps(hello).encode() + b"\n")
-    except OSError:
-        stop.set()
-        return lambda: None
-    parent = os.getppid()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, lambda *_: stop.set())  # what a lost executor's daemon sends: time to finish
+    wire = socket.create_connection((line.host, line.port), timeout=HELLO_S)
+    _keep_alive(wire)
+    wire.sendall(json.dumps(hello | {"word": line.word}).encode() + b"\n")
+    held = Held(wire, stop)
+    threading.Thread(target=held.watch, name="lifeline", daemon=True).start()
+    held.told.wait()
+    if stop.is_set():
+        held.let_go()
+        return None
+    return held
 
-    def watch() -> None:
-        line.settimeout(1.0)
-        while not stop.is_set() and os.getppid() == parent:
+
+@dataclass(slots=True)
+class Held:
+    """The line of a task."""
+
+    _wire: socket.socket
+    _stop: threading.Event
+    told: threading.Event = field(init=False, default_factory=threading.Event)  # `go`, or to end
+    _ended: threading.Event = field(init=False, default_factory=threading.Event)
+
+    def watch(self) -> None:
+        """Until it is time to end; then see to it that it does."""
+        parent = os.getppid()
+        self._wire.settimeout(1.0)
+        while not self._stop.is_set() and os.getppid() == parent:
             try:
-                if not line.recv(1):
+                if not self._wire.recv(16):
                     break
+                self.told.set()
             except TimeoutError:
                 continue
             except OSError:
                 break
-        stop.set()
+        self._stop.set()
+        self.told.set()
+        if not self._ended.wait(END_S):
+            os._exit(70)  # nobody is left who would
 
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()
-
-    def let_go() -> None:
-        stop.set()
+    def fail(self, reason: str) -> None:
+        """Last words, for the driver to show."""
         with contextlib.suppress(OSError):
-            line.close()
+            self._wire.sendall(json.dumps({"failed": reason}).encode() + b"\n")
 
-    return let_go
+    def let_go(self) -> None:
+        """The task has ended: somebody else may have its place."""
+        self._ended.set()
+        self._stop.set()
+        with contextlib.suppress(OSError):
+            self._wire.close()
+
+
+def _end_of_words(line: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_WR)
+
+
+def _keep_alive(line: socket.socket) -> None:
+    """Notice within half a minute that the other machine is gone."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if option := getattr(socket, name, None):  # macOS has others
+            line.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,12 +1,14 @@
 """The fleet as a Spark application: `python -m spark.replicate --topology PATH --target ALIAS --workers N`.
 
 Every task hosts one worker of the replicator until it is told to stop. Workers share the partitions among themselves
-by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and
-Spark starts it again (`local[N,64]`: up to 64 times a task). SIGTERM or Ctrl-C to this process: workers finish what
-is in flight, the session stops, exit 0. Send it to this process alone, not to its process group.
+by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and Spark
+starts it again, on another executor where it has to (up to FAILURES times a task). On a cluster every worker gets an
+executor of one core (decision 0034). SIGTERM or Ctrl-C to this process: workers finish what is in flight, the session
+stops, exit 0. Send it to this process alone, not to its process group.
 
 `--state FILE` is kept up to date for whoever waits: `{"pid", "state": "starting|running|stopped|failed", "reason",
-"workers": [{"id", "pid", "host"}], ...}`. Running means that all N workers are there.
+"workers": [{"id", "pid", "host", "place"}], "standing_by": 0, ...}`. Running means that all N workers are there; an
+attempt that stands by takes over should the one that works end.
 """
 
 from __future__ import annotations
@@ -29,13 +31,21 @@ from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, connection_settings
 from replicator.errors import ReplicatorError
+from spark.cores import told_while_waiting
 from spark.errors import SparkError, WrongUse
+from spark.failure import told_as_ours
 from spark.lifeline import Driver, hold
-from spark.session import end_session, find_java, spark_session
+from spark.progress import Line
+from spark.session import driver_host, end_session, find_java, spark_session
 from topology.errors import TopologyError
 from topology.plan import Plan, plan_from_json, plan_json
 
 FAILURES = 64  # of one task before Spark gives up
+NO_WAY = "cannot reach the driver at"
+MUST = {
+    "spark.python.worker.reuse": "false",  # a process that hosted a worker hosts nothing else
+    "spark.dynamicAllocation.enabled": "false",  # tasks never end, so executors are never idle and never too few
+}
 PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
 GRACE_S = 20.0  # from a signal to the hard end
 
@@ -81,61 +91,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.set(state="failed", reason=failed[0], workers=[])
         print(f"error: {failed[0]}", file=sys.stderr)
         return 2
-    state.set(state="stopped", workers=[])
+    state.set(state="stopped", workers=[], standing_by=0)
     return 0
 
 
 def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
     """Host `workers` workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT."""
     stopping = threading.Event()
+    line: Driver | None = None
 
-    def changed(present: list[dict[str, Any]]) -> None:
+    def changed(present: list[dict[str, Any]], standing_by: int) -> None:
         now = "running" if len(present) >= workers or state.facts.get("state") == "running" else "starting"
-        state.set(state=now, workers=present)
+        reason = {"reason": ""} if now != state.facts.get("state") else {}
+        state.set(state=now, workers=present, standing_by=standing_by, **reason)
 
-    on_loopback = os.environ.get("WATERSHED_SPARK_MASTER", "local").startswith("local")
-    line = Driver("127.0.0.1" if on_loopback else socket.getfqdn(), changed)
+    def failed(reason: str) -> None:
+        print(f"a worker ended: {reason}", file=sys.stderr, flush=True)
+        state.set(reason=reason)
+
+    def waiting(reason: str) -> None:
+        print(reason, file=sys.stderr, flush=True)
+        state.set(reason=reason)
 
     def stop(number: int, _frame: object) -> None:
         if not stopping.is_set():
             stopping.set()
             state.set(reason=f"stopped by {signal.Signals(number).name}")
-            threading.Thread(target=line.hang_up, daemon=True).start()
+            if line is not None:
+                threading.Thread(target=line.hang_up, daemon=True).start()
             threading.Thread(target=_give_up, args=(state,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
-    session = spark_session(
-        f"watershed-replicate-{plan.topology}-{target}",
-        master=os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{FAILURES}]",
-        conf={
-            "spark.driver.memory": "512m",
-            "spark.python.worker.reuse": "false",
-            "spark.task.maxFailures": str(FAILURES),
-        },
-    )
+    master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{FAILURES}]"
+    name = f"watershed-replicate-{plan.topology}-{target}"
+    session = spark_session(name, master=master, conf=settings_for(workers), must=MUST)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
+        with told_as_ours(
+            "the Spark application ended", "Start it again; what is copied stays, and is not copied again"
+        ):
+            context = session.sparkContext
+            bind, host = driver_host(context)
+            line = Driver(bind, host, changed, failed)
+            if stopping.is_set():
+                return []
+            task = partial(host_worker, plan_json(plan), target, line.line)
+            with told_while_waiting(context, waiting):
+                ends = context.parallelize(range(workers), workers).mapPartitionsWithIndex(task).collect()
+            return [end for end in ends if not (stopping.is_set() and NO_WAY in end)]  # they came too late
+    except SparkError:
         if stopping.is_set():
             return []
-        context = session.sparkContext
-        host = partial(host_worker, plan_json(plan), target, line.address)
-        return context.parallelize(range(workers), workers).mapPartitionsWithIndex(host).collect()
-    except (PySparkException, Py4JError, OSError) as error:
-        if stopping.is_set():
-            return []
-        raise SparkError(f"the Spark application ended: {_first_line(error)}") from None
+        raise
     finally:
-        line.hang_up()
+        if line is not None:
+            line.hang_up()
         end_session(session)
 
 
-def host_worker(
-    plan_text: str, target: str, address: tuple[str, int], index: int, _rows: Iterator[int]
-) -> Iterator[str]:
+def settings_for(workers: int) -> dict[str, str]:
+    """What the fleet asks Spark for, unless WATERSHED_SPARK_CONF says otherwise: one core and one executor a worker."""
+    return {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",  # Java only hosts; workers are Python
+        "spark.executor.memoryOverhead": "1g",  # of YARN and Kubernetes: what a worker may take
+        "spark.executor.cores": "1",
+        "spark.executor.instances": str(workers),  # of YARN and Kubernetes
+        "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
+        "spark.task.maxFailures": str(FAILURES),
+        "spark.speculation": "false",  # a worker does not end, so there is nothing to be won by a second one
+        "spark.executor.logs.rolling.strategy": "size",
+        "spark.executor.logs.rolling.maxSize": str(16 << 20),
+        "spark.executor.logs.rolling.maxRetainedFiles": "4",
+    }
+
+
+def host_worker(plan_text: str, target: str, line: Line, index: int, _rows: Iterator[int]) -> Iterator[str]:
     """One task: a worker, until the driver hangs up or the fleet's record says stopped.
 
     A cluster that is in trouble is tried again; what a person has to mend ends the task with its reason.
@@ -147,7 +179,16 @@ def host_worker(
     plan = plan_from_json(plan_text)
     worker_id = f"{socket.gethostname()}-{index}-{os.getpid()}"
     stop = threading.Event()
-    let_go = hold(address, {"id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}, stop)
+    about = {"place": index, "id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}
+    try:
+        held = hold(line, about, stop)
+    except OSError as error:
+        where = f"{line.host}:{line.port} ({error})"
+        yield f"{socket.gethostname()} {NO_WAY} {where}; see spark.driver.host in docs/engines.md"
+        return
+    if held is None:
+        yield ""
+        return
 
     def connect(alias: str) -> ConnectionSettings:
         return connection_settings(plan.cluster(alias))
@@ -158,13 +199,17 @@ def host_worker(
                 run_worker(connect(target), connect, topology=plan.topology, worker_id=worker_id, stop=stop)
                 break
             except (SecretMissing, WrongCluster, Unauthorised, ReplicatorError, TopologyError) as error:
+                held.fail(str(error))
                 yield str(error)
                 return
             except ClusterError as error:  # it does not answer, or not yet as it should
                 print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
                 stop.wait(PAUSE_S)
+            except Exception:  # Spark starts the task again at once; its attempts are counted
+                stop.wait(PAUSE_S)
+                raise
     finally:
-        let_go()
+        held.let_go()
     yield ""
 
 
@@ -185,10 +230,6 @@ def _give_up(state: State) -> None:
     time.sleep(GRACE_S)
     state.set(state="failed", reason=f"workers did not end within {GRACE_S:.0f} s")
     os._exit(2)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:300]
 
 
 def _parser() -> argparse.ArgumentParser:

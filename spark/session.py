@@ -1,23 +1,31 @@
-"""The one place that makes a SparkSession, here and on a cluster.
+"""The one place that makes a SparkSession, here and on a cluster (docs/engines.md).
 
-Needs Java 17 or newer (Spark 4). `WATERSHED_SPARK_MASTER` names the master; default `local[2]`. Everything binds to
-the loopback interface for a local master, and this Python runs the workers.
+Needs Java 17 or newer (Spark 4). `WATERSHED_SPARK_MASTER` names the master (default `local[2]`; `spark://`, `yarn`,
+`k8s://`), `WATERSHED_SPARK_CONF` a file of further settings in the form of spark-defaults.conf. The driver is this
+process, always. On a local master everything binds to the loopback interface and this Python runs the workers; on a
+cluster our own packages travel with the application, and everything else has to be in the executors' Python.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from spark.errors import JavaMissing
+from spark.errors import JavaMissing, WrongUse
+from spark.failure import told_as_ours
+from spark.shipping import ARCHIVE, packed
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 JAVA = 17  # oldest that Spark 4 runs on
@@ -25,6 +33,19 @@ HOW_TO_GET_JAVA = (
     "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17), "
     "or point JAVA_HOME at it."
 )
+MASTER_S = 5.0  # for a standalone master to accept a connection
+NO_SESSION = "Look at WATERSHED_SPARK_MASTER and WATERSHED_SPARK_CONF (docs/engines.md)"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.warehouse.dir": "/nonexistent",  # we have no tables
+    "spark.python.worker.reuse": "true",
+}
 
 
 def spark_session(
@@ -32,52 +53,150 @@ def spark_session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    must: Mapping[str, str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> SparkSession:
-    """A session called `name`. Raises JavaMissing before pyspark is imported. A first session takes 5-10 s."""
+    """A session called `name`. A first session takes 5-10 s.
+
+    conf: what this application wants unless the file of WATERSHED_SPARK_CONF says otherwise; must: what it wants in any
+    case. Raises JavaMissing before pyspark is imported, WrongUse for settings that cannot be used, SparkError.
+    """
     find_java(environ)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master = master or environ.get("WATERSHED_SPARK_MASTER") or "local[2]"
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.warehouse.dir": "/nonexistent",  # we have no tables
-        "spark.python.worker.reuse": "true",
-    }
-    if master.startswith("local"):
+    master = master or master_of(environ)
+    settings = settings_from(conf or {}, must or {}, environ)
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    else:
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
+        settings.setdefault("spark.driver.host", environ.get("SPARK_LOCAL_IP") or _seen_by(master))
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (settings | dict(conf or {})).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with told_as_ours(f"no Spark session on {master}", NO_SESSION):
+        builder = SparkSession.builder.appName(name).master(master)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        if not is_local(master):
+            ship(session.sparkContext)
+    return session
+
+
+def settings_from(conf: Mapping[str, str], must: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """All settings but where the driver is; later ones win: ours, `conf`, those of WATERSHED_SPARK_CONF, `must`.
+
+    Raises WrongUse.
+    """
+    return SETTINGS | dict(conf) | _further(environ) | dict(must)
+
+
+def master_of(environ: Mapping[str, str] = os.environ) -> str:
+    """The master that WATERSHED_SPARK_MASTER names, else `local[2]`."""
+    return environ.get("WATERSHED_SPARK_MASTER") or "local[2]"
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def driver_host(context: SparkContext) -> tuple[str, str]:
+    """(address to listen at, address by which executors reach it) for a line of ours from tasks to the driver."""
+    conf = context.getConf()
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    bind = conf.get("spark.driver.bindAddress") or host
+    return bind, host
 
 
 def end_session(session: SparkSession, patience: float = 15.0) -> None:
     """Stop the session and wait until its Java is gone; left alone it ends a moment after this process."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    session.stop()
+    with contextlib.suppress(Py4JError, OSError):  # Java is gone already
+        session.stop()
     gateway = SparkContext._gateway
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or java is None:
         return
-    gateway.shutdown()
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     if java.stdin is not None:
-        java.stdin.close()  # what it ends on
+        with contextlib.suppress(OSError):
+            java.stdin.close()  # what it ends on
     try:
         java.wait(patience)
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()
+
+
+def _further(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of WATERSHED_SPARK_CONF: a key, blanks (or `=`, or `:`), its value; `#` begins a comment line."""
+    name = environ.get("WATERSHED_SPARK_CONF")
+    if not name:
+        return {}
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUse(f"cannot read WATERSHED_SPARK_CONF={name}: {error}") from None
+    settings = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = re.fullmatch(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*", line)
+        if not found:
+            # the line is not shown: what stands in such files may be a password
+            raise WrongUse(f"{name}, line {number}: expected `spark.KEY VALUE`")
+        settings[found[1]] = found[2]
+    if "spark.master" in settings:
+        raise WrongUse(
+            f"{name}: spark.master is not read from here; set WATERSHED_SPARK_MASTER={settings['spark.master']}"
+        )
+    if settings.get("spark.submit.deployMode", "client") != "client":
+        raise WrongUse(f"{name}: spark.submit.deployMode must be client, the evidence is written where the driver runs")
+    return settings
+
+
+def _seen_by(master: str) -> str:
+    """This machine's address on the way to the master (of several: to the first that answers).
+
+    Raises WrongUse when no standalone master answers (Spark itself would try for a minute and then say little).
+    """
+    addresses = _addresses(master)
+    for host, port in addresses:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=MASTER_S) as line:
+            return str(line.getsockname()[0])
+    if master.startswith("spark://"):
+        told = ", ".join(f"{host}:{port}" for host, port in addresses)
+        raise WrongUse(f"no Spark master answers at {told} (WATERSHED_SPARK_MASTER={master}). Is it running?")
+    return socket.getfqdn()
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Hosts and ports of `spark://a:7077,b:7077` or `k8s://https://host:443`; none for others (`yarn`)."""
+    if master.startswith("k8s://"):
+        rest = master.removeprefix("k8s://")
+        url = urlsplit(rest if "://" in rest else f"https://{rest}")
+        return [(url.hostname, url.port or (80 if url.scheme == "http" else 443))] if url.hostname else []
+    if not master.startswith("spark://"):
+        return []
+    found = []
+    for each in master.removeprefix("spark://").split(","):
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdigit():
+            raise WrongUse(f"WATERSHED_SPARK_MASTER={master}: expected spark://HOST:PORT[,HOST:PORT]")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def ship(context: SparkContext) -> None:
+    """Give the executors our packages as they are here. The archive lies in a folder that Spark removes in the end."""
+    if not any(Path(each).name == ARCHIVE for each in context.listFiles):
+        context.addPyFile(str(packed(Path(context._temp_dir))))
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> int:

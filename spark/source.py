@@ -1,118 +1,85 @@
-"""`spark.read.format("kafka-batches")`: a Python data source that reads Kafka ranges and answers with chunk sums.
+"""`spark.read.format("kafka-batches")`: record batches of a Kafka cluster as rows, for anybody's Spark.
 
-Records are hashed where they are read and only sums travel: handing rows to the JVM would cost ten times as much
-(research/verification §2). Options: `plan` and `units`, paths of two JSON files (the compiled plan and the ranges);
-no secret is in either, they are resolved where the reading happens.
+::
 
-Spark plans a Python data source in three processes of their own, so this module imports little; the reading itself
-is `spark.sums`. A range that cannot be read is a row too (`state` expired or failed), so that the report can name it.
+    from spark.source import register
+
+    register(session)
+    frame = (
+        session.read.format("kafka-batches")
+        .option("topology", "topology.yaml").option("cluster", "onprem").option("topics", "orders")
+        .load()
+    )
+
+Options, columns, costs and examples: docs/spark.md. Why a row is a batch and writing is transactional: decision 0033.
+Spark makes a process for each step of planning, so this module imports little.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-from topology.plan import PlanCluster, plan_from_json
-
-SCHEMA = (
-    "unit long, state string, detail string, log_start long, n long, m_lo long, m_hi long, "
-    "ordered string, kh string, vh string, hh string, ts decimal(38,0), size long, ms long"
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 
+from spark.errors import WrongUse
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One range to read and sum up; `id` finds its row again."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-    id: int
-    cluster: str
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    timestamps: bool = True
-    skip: tuple[int, ...] = ()
+NAME = "kafka-batches"
 
 
-@dataclass
-class Stretch(InputPartition):
-    """Units of one cluster: one task. Those that follow one another in a partition are read as one stream."""
+def register(session: SparkSession) -> None:
+    """Make the format known to a session, for as long as it lives; executors elsewhere get our packages (what those
+    import they must have themselves, see docs/engines.md)."""
+    from spark.session import is_local, ship
 
-    cluster: PlanCluster
-    units: tuple[Unit, ...]
-
-    def __init__(self, cluster: PlanCluster, units: tuple[Unit, ...]) -> None:
-        super().__init__(None)
-        self.cluster, self.units = cluster, units
+    if not is_local(session.sparkContext.master):
+        ship(session.sparkContext)
+    session.dataSource.register(KafkaBatches)
 
 
 class KafkaBatches(DataSource):
     @classmethod
     def name(cls) -> str:
-        return "kafka-batches"
+        return NAME
 
-    def schema(self) -> str:
-        return SCHEMA
+    def schema(self) -> StructType:
+        from spark.datasource.columns import schema_of
+        from spark.datasource.options import kind_of_rows
 
-    def reader(self, schema: Any) -> KafkaBatchesReader:
-        return KafkaBatchesReader(self.options["plan"], self.options["units"])
+        return schema_of(*kind_of_rows(self.options))
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from spark.datasource.options import reading
+        from spark.datasource.reading import BatchReader, PushdownReader
 
-class KafkaBatchesReader(DataSourceReader):
-    def __init__(self, plan: str, units: str) -> None:
-        self.plan, self.units = plan, units
+        asked = reading(self.options)
+        if asked.limit is not None:
+            raise WrongUse("maxOffsetsPerTrigger is for streams; a batch read takes all from startingOffsets on")
+        return (PushdownReader if asked.pushdown else BatchReader)(asked, schema)
 
-    def partitions(self) -> Sequence[InputPartition]:
-        plan = plan_from_json(Path(self.plan).read_text(encoding="utf-8"))
-        stretches = [[_unit(u) for u in units] for units in json.loads(Path(self.units).read_text(encoding="utf-8"))]
-        return [Stretch(plan.cluster(units[0].cluster), tuple(units)) for units in stretches]
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark.datasource.options import reading
+        from spark.datasource.streaming import StreamReader
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        from spark.sums import as_row, read_units
+        return StreamReader(reading(self.options), schema)
 
-        assert isinstance(partition, Stretch)
-        for run in runs_of(partition.units):
-            for result in read_units(partition.cluster, run):
-                yield as_row(result)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark.datasource.options import writing
+        from spark.datasource.writing import BatchWriter
 
+        return BatchWriter(writing(self.options), schema, overwrite)
 
-def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
-    """Units in log order, grouped into about `tasks` stretches of like length, each of one cluster."""
-    share = max(1, sum(unit.end - unit.start for unit in units) // max(1, tasks))
-    stretches: list[list[Unit]] = []
-    length = 0
-    for unit in sorted(units, key=lambda unit: (*_log(unit), unit.start, unit.end)):
-        if not stretches or stretches[-1][-1].cluster != unit.cluster or length >= share:
-            stretches.append([])
-            length = 0
-        stretches[-1].append(unit)
-        length += unit.end - unit.start
-    return sorted(stretches, key=lambda units: -sum(unit.end - unit.start for unit in units))
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from spark.datasource.options import writing
+        from spark.datasource.writing import StreamWriter
 
-
-def runs_of(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Units that follow one another in one log, so that they can be read as one stream."""
-    run: list[Unit] = []
-    for unit in units:
-        if run and (_log(run[-1]) != _log(unit) or run[-1].end != unit.start):
-            yield run
-            run = []
-        run.append(unit)
-    if run:
-        yield run
-
-
-def _unit(fields: dict[str, Any]) -> Unit:
-    return Unit(**fields | {"skip": tuple(fields["skip"])})  # JSON knows no tuples
-
-
-def _log(unit: Unit) -> tuple[str, str, int, bool, tuple[int, ...]]:
-    """What units must share to be read as one stream."""
-    return unit.cluster, unit.topic_id, unit.partition, unit.timestamps, unit.skip
+        return StreamWriter(writing(self.options), schema, overwrite)

@@ -7,23 +7,24 @@ be 0. Pending is no difference and no proof: three words, never mixed (research/
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from spark.difference import Difference
 from spark.fingerprint import ChunkSum
-from spark.window import Place, Span
+from spark.judging.difference import Difference
+from spark.judging.merkle import leaf_text, root
+from spark.judging.window import Place
+from spark.reading.spans import Span
 
 Verdict = Literal["proven", "different", "incomplete", "error"]
+Means = Literal["batches", "records", "both"]
 EXIT_CODES: dict[Verdict, int] = {"proven": 0, "different": 1, "error": 2, "incomplete": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records."""
+    """Numbers of records. quarantined: missing on the target, and kept in its quarantine as the source has them."""
 
     proven: int = 0
     missing: int = 0
@@ -34,6 +35,7 @@ class Counts:
     unverifiable: int = 0
     pending: int = 0
     proven_earlier: int = 0
+    quarantined: int = 0
 
     @property
     def different(self) -> int:
@@ -53,9 +55,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """One compared chunk. status: equal, different (confirmed by a second read) or unverifiable.
+    """One compared chunk. status: equal, different (confirmed by a second read), unverifiable, or earlier: an earlier
+    proof has found it equal, and it was not read again. state: it differs, and its partition was judged by the state of
+    its keys (`spark.judging.state`), so its records do not count.
 
-    `source_sum`, `target_sum` are those of the read that decided; `reads` says how many it took.
+    `source_sum`, `target_sum` are those of the read that decided; `reads` says how many it took; `by`, whether digests
+    of batches or fingerprints of records were compared, or both: batches that are the same were not opened.
     """
 
     place: Place
@@ -63,30 +68,37 @@ class ChunkRow:
     target: Span
     source_sum: ChunkSum
     target_sum: ChunkSum
-    status: Literal["equal", "different", "unverifiable"]
+    status: Literal["equal", "different", "unverifiable", "earlier", "state"]
     reads: int = 1
     unverifiable: int = 0
     why: str = ""
+    by: Means = "records"
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The record-level difference of neighbouring chunks that differ."""
+    """The record-level difference of neighbouring chunks that differ; by `state`, of all keys of a partition."""
 
     place: Place
     source: Span
     target: Span
     difference: Difference
+    by: Literal["records", "state"] = "records"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of a proof, by partition. `blocks` are findings that forbid the word proven."""
+    """The result of a proof, by partition. `blocks` are findings that forbid the word proven. groups_differ: positions
+    of groups that would leave records out at the target. allow_quarantined: what is kept in quarantine does not forbid
+    it (decision 0029)."""
 
     partitions: dict[Place, Counts]
     blocks: tuple[str, ...] = ()
     exact: bool = True
     errors: tuple[str, ...] = field(default=())
+    groups_differ: int = 0
+    by_state: frozenset[Place] = frozenset()  # partitions whose counts are of keys, not of records
+    allow_quarantined: bool = False
 
     @property
     def total(self) -> Counts:
@@ -96,9 +108,10 @@ class Judgement:
     def verdict(self) -> Verdict:
         if self.errors:
             return "error"
-        if self.total.different:
+        if self.total.different or self.groups_differ:
             return "different"
-        if self.total.unverifiable or self.total.pending or self.blocks:
+        kept = self.total.quarantined and not self.allow_quarantined
+        if self.total.unverifiable or self.total.pending or kept or self.blocks:
             return "incomplete"
         return "proven"
 
@@ -140,11 +153,14 @@ def judge(
     errors: Sequence[str] = (),
 ) -> Judgement:
     """Counts by partition. `outside` holds what the window left out: unverifiable, pending, proven earlier."""
-    counts = dict(outside)
+    counts, confirmed = dict(outside), list(confirmed)
     exact = True
-    for row in rows:
+    by_state = frozenset(each.place for each in confirmed if each.by == "state")
+    for row in (row for row in rows if row.place not in by_state):
         if row.status == "equal":
             found = Counts(proven=row.source_sum.n)
+        elif row.status == "earlier":
+            found = Counts(proven_earlier=row.source_sum.n)
         elif row.status == "unverifiable":
             found = Counts(unverifiable=row.unverifiable)
         else:
@@ -153,9 +169,19 @@ def judge(
     for each in confirmed:
         d = each.difference
         exact = exact and d.exact
-        found = Counts(d.proven, d.missing, d.altered, d.reordered, d.duplicates, d.foreign, pending=d.pending)
+        found = Counts(
+            d.proven,
+            d.missing,
+            d.altered,
+            d.reordered,
+            d.duplicates,
+            d.foreign,
+            d.unverifiable,
+            d.pending,
+            quarantined=d.quarantined,
+        )
         counts[each.place] = counts.get(each.place, Counts()) + found
-    return Judgement(counts, tuple(blocks), exact, tuple(errors))
+    return Judgement(counts, tuple(blocks), exact, tuple(errors), by_state=by_state)
 
 
 def as_unverifiable(row: ChunkRow, why: str) -> ChunkRow:
@@ -165,7 +191,8 @@ def as_unverifiable(row: ChunkRow, why: str) -> ChunkRow:
 
 def chunk_json(row: ChunkRow) -> dict[str, Any]:
     """A row as it is stored and hashed: numbers as integers, 64 bit sums as hex."""
-    line: dict[str, Any] = {**row.place._asdict(), "status": row.status, "reads": row.reads, "why": row.why}
+    line: dict[str, Any] = {**row.place._asdict(), "status": row.status, "by": row.by, "reads": row.reads}
+    line["why"] = row.why
     for side, span, sums in (("source", row.source, row.source_sum), ("target", row.target, row.target_sum)):
         line |= {
             f"{side}_start": span.start,
@@ -178,17 +205,25 @@ def chunk_json(row: ChunkRow) -> dict[str, Any]:
             f"{side}_value": f"{sums.vh:016x}",
             f"{side}_headers": f"{sums.hh:016x}",
             f"{side}_timestamp": f"{sums.ts:x}",
+            f"{side}_since": sums.since,
+            f"{side}_until": sums.until,
         }
     return line
 
 
+def chunk_of(line: Mapping[str, Any]) -> ChunkRow:
+    """A row again from what `chunk_json` made of it. Raises KeyError, ValueError, TypeError."""
+    spans, sums = [], []
+    for side in ("source", "target"):
+        m = int(line[f"{side}_m"], 16)  # only the sum of both halves is kept
+        spans.append(Span(line[f"{side}_start"], line[f"{side}_end"]))
+        hashes = (int(line[f"{side}_{name}"], 16) for name in ("order", "key", "value", "headers", "timestamp"))
+        fixed = (line[f"{side}_records"], m & 0xFFFFFFFF, m >> 32, *hashes, line[f"{side}_bytes"])
+        sums.append(ChunkSum(*fixed, line.get(f"{side}_since", -1), line.get(f"{side}_until", -1)))
+    place = Place(line["flow"], line["topic"], line["target_topic"], line["partition"])
+    return ChunkRow(place, *spans, *sums, line["status"], line["reads"], 0, line["why"], line["by"])
+
+
 def proof_root(rows: Iterable[ChunkRow]) -> str:
-    """Merkle root over the sorted chunk rows (tree and prefixes of RFC 6962), for a change ticket."""
-    lines = sorted(json.dumps(chunk_json(row), sort_keys=True, separators=(",", ":")) for row in rows)
-    level = [hashlib.sha256(b"\x00" + line.encode()).digest() for line in lines]
-    if not level:
-        return "sha256:" + hashlib.sha256(b"").hexdigest()
-    while len(level) > 1:
-        pairs = [hashlib.sha256(b"\x01" + a + b).digest() for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = pairs + ([level[-1]] if len(level) % 2 else [])
-    return "sha256:" + level[0].hex()
+    """Merkle root over the chunk rows, for a change ticket."""
+    return root(leaf_text(chunk_json(row)) for row in rows)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
 from spark.fingerprint import Slices
-from spark.xxh64 import I64, Bytes
+from spark.reading.xxh64 import I64, Bytes
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEAD = HEADER.size  # 61
+MAGIC_AT = 16
+BEHIND_CRC = 21  # what the CRC is over begins here
 
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 
@@ -31,6 +34,16 @@ class CorruptBatch(Exception):
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(f"corrupt record batch at offset {offset}: {why}")
         self.offset = offset
+
+
+class OldFormat(ValueError):
+    """Messages of a format before magic 2 (Kafka 0.11), which have no batches."""
+
+    def __init__(self, offset: int, magic: int) -> None:
+        super().__init__(
+            f"the message at offset {offset} has format v{magic} (before Kafka 0.11); a proof reads v2 and newer. "
+            "Let retention remove it, or write the topic anew, then prove again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +71,58 @@ class Batch:
 
     @property
     def aborts(self) -> bool:
-        """A control batch that ends a transaction by ABORT (its key: version i16, type i16 = 0)."""
-        body = self.payload()
-        at = 0
-        for _ in range(4):  # record length, then attributes, timestamp delta, offset delta
-            at = _skip_varint(body, at)
-        at = _skip_varint(body, at)  # key length
-        return int.from_bytes(body[at + 2 : at + 4], "big") == 0
+        """A control batch that ends a transaction by ABORT."""
+        return aborts(self.payload())
 
     def payload(self) -> bytes | memoryview:
         """Records, decompressed."""
         return decompress(self.attributes & 7, self.raw[HEAD:], self.base_offset)
 
 
+def batch_at(records: memoryview, start: int, end: int) -> Batch:
+    """The batch that stands in these bytes, unchecked."""
+    base, _, _, _, _, attributes, delta, first, newest, producer, _, _, count = HEADER.unpack_from(records, start)
+    return Batch(base, base + delta, first, newest, attributes, producer, count, records[start:end])
+
+
+def aborts(body: bytes | memoryview) -> bool:
+    """Whether the record of a control batch says ABORT (its key: version i16, type i16 = 0). The cleaner may have left
+    an empty batch of a marker, for the sake of its producer: that ends nothing (CompletedFetch of the Java consumer).
+    """
+    if not len(body):
+        return False
+    at = 0
+    for _ in range(4):  # record length, then attributes, timestamp delta, offset delta
+        at = _skip_varint(body, at)
+    at = _skip_varint(body, at)  # key length
+    return int.from_bytes(body[at + 2 : at + 4], "big") == 0
+
+
+def new_format(records: memoryview) -> None:
+    """Raises OldFormat when what begins here has a format before magic 2 (the byte is at the same place in all)."""
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != 2:
+        raise OldFormat(int.from_bytes(records[:8], "big", signed=True), records[MAGIC_AT])
+
+
 def split(records: memoryview) -> Iterator[Batch]:
     """Whole batches of a fetch answer; a cut-off last one is left out. The CRC32C of each is checked.
 
-    Raises CorruptBatch; ValueError for formats before magic 2.
+    Raises CorruptBatch, OldFormat.
     """
     at, end = 0, len(records)
+    new_format(records)  # old messages may be shorter than a header
     while end - at >= HEAD:
         base, length, _, magic, crc, attributes, delta, first, newest, producer, _, _, count = HEADER.unpack_from(
             records, at
         )
         if magic != 2:
-            raise ValueError(f"record format v{magic} at offset {base} is not supported by the raw reader")
+            new_format(records[at:])
+        if length < HEAD - 12:
+            raise CorruptBatch(base, f"a length of {length} bytes")
         if at + 12 + length > end:
             return
         raw = records[at : at + 12 + length]
-        if crc32c(raw[21:]) != crc:
+        if crc32c(raw[BEHIND_CRC:]) != crc:
             raise CorruptBatch(base, "checksum differs")
         yield Batch(base, base + delta, first, newest, attributes, producer, count, raw)
         at += 12 + length
@@ -107,12 +143,28 @@ def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview
 
 
 def locate(batches: list[Batch]) -> Slices:
-    """Positions of all records of the batches, in order. Shapes (n,), n = total count."""
-    bodies = [batch.payload() for batch in batches]
+    """Positions of all records of the batches, in order. Shapes (n,), n = total count. Raises CorruptBatch, and
+    ValueError, IndexError, OSError, EOFError for a payload that is none."""
+    bases, counts, firsts, newest = (
+        np.array(column, dtype=np.int64)
+        for column in zip(*((b.base_offset, b.count, b.first_timestamp, b.max_timestamp) for b in batches), strict=True)
+    )
+    append_time = np.array([batch.append_time for batch in batches])
+    return located([batch.payload() for batch in batches], bases, counts, firsts, newest, append_time)
+
+
+def located(
+    bodies: Sequence[bytes | memoryview],
+    bases: I64,
+    counts: I64,
+    firsts: I64,
+    newest: I64,
+    append_time: npt.NDArray[np.bool_],
+) -> Slices:
+    """The same of decompressed payloads, and what their headers say; of each batch one, in every argument."""
     joined = np.frombuffer(b"".join((*bodies, bytes(16))), dtype=np.uint8)
-    counts = np.array([batch.count for batch in batches], dtype=np.int64)
     ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
-    body_at, starts = _walk(joined, ends, counts, batches)
+    body_at, starts = _walk(joined, ends, counts, bases)
 
     at = starts + 1  # behind the attributes byte
     ts_delta, at = _varints(joined, at)
@@ -120,17 +172,14 @@ def locate(batches: list[Batch]) -> Slices:
     key_len, key_at = _varints(joined, at)
     value_len, value_at = _varints(joined, key_at + np.maximum(key_len, 0))
     headers_at = value_at + np.maximum(value_len, 0)
-    base_offset = np.repeat(np.array([b.base_offset for b in batches], dtype=np.int64), counts)
-    first = np.repeat(np.array([b.first_timestamp for b in batches], dtype=np.int64), counts)
-    stamps = first + ts_delta
-    if any(b.append_time for b in batches):
-        newest = np.repeat(np.array([b.max_timestamp for b in batches], dtype=np.int64), counts)
-        stamps = np.where(np.repeat(np.array([b.append_time for b in batches]), counts), newest, stamps)
+    stamps = np.repeat(firsts, counts) + ts_delta
+    if append_time.any():
+        stamps = np.where(np.repeat(append_time, counts), np.repeat(newest, counts), stamps)
     if (headers_at > body_at).any() or (key_len < -1).any() or (value_len < -1).any():
-        raise CorruptBatch(batches[0].base_offset, "record lengths exceed their record")
+        raise CorruptBatch(int(bases[0]), "record lengths exceed their record")
     return Slices(
         joined,
-        base_offset + offset_delta,
+        np.repeat(bases, counts) + offset_delta,
         stamps,
         key_at,
         key_len,
@@ -141,10 +190,10 @@ def locate(batches: list[Batch]) -> Slices:
     )
 
 
-def _walk(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) -> tuple[I64, I64]:
+def _walk(data: Bytes, ends: I64, counts: I64, bases: I64) -> tuple[I64, I64]:
     """(end, start behind the length) of every record: each says where the next begins, so batches walk in step."""
-    if len(batches) < 24:
-        return _walk_one_by_one(data, ends, counts, batches)
+    if len(bases) < 24:
+        return _walk_one_by_one(data, ends, counts, bases)
     first = np.cumsum(counts) - counts  # index of a batch's first record in the answer
     starts = np.empty(int(counts.sum()), dtype=np.int64)
     stops = np.empty_like(starts)
@@ -158,13 +207,13 @@ def _walk(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) -> tuple[I6
         at[:live] = body + length
         stops[slot[:live] + step] = at[:live]
         if (length < 6).any() or (at[:live] > limit[:live]).any():
-            raise CorruptBatch(batches[0].base_offset, "a record is longer than its batch")
+            raise CorruptBatch(int(bases[0]), "a record is longer than its batch")
     return stops, starts
 
 
-def _walk_one_by_one(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) -> tuple[I64, I64]:
+def _walk_one_by_one(data: Bytes, ends: I64, counts: I64, bases: I64) -> tuple[I64, I64]:
     raw, starts, stops, at = data.tobytes(), [], [], 0
-    for batch, end, count in zip(batches, ends.tolist(), counts.tolist(), strict=True):
+    for base, end, count in zip(bases.tolist(), ends.tolist(), counts.tolist(), strict=True):
         for _ in range(count):
             byte = raw[at]
             at += 1
@@ -179,7 +228,7 @@ def _walk_one_by_one(data: Bytes, ends: I64, counts: I64, batches: list[Batch]) 
             at += length
             stops.append(at)
             if at > end:
-                raise CorruptBatch(batch.base_offset, "a record is longer than its batch")
+                raise CorruptBatch(base, "a record is longer than its batch")
     return np.array(stops, dtype=np.int64), np.array(starts, dtype=np.int64)
 
 

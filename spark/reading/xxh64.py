@@ -49,11 +49,6 @@ def hash_longs(values: U64, seeds: U64) -> U64:
     return _avalanche(_eat8(seeds + _P5 + np.uint64(8), values))
 
 
-def hash_ints(values: U64, seeds: U64) -> U64:
-    """Hash of every value below 2**32 as its 4 little-endian bytes (an INT in Spark SQL)."""
-    return _avalanche(_eat4(seeds + _P5 + np.uint64(4), values))
-
-
 def _hash_long(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
     view, digest = memoryview(data), xxhash.xxh64_intdigest
     ends = (starts + lengths).tolist()

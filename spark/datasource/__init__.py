@@ -1,0 +1,1 @@
+"""What `spark.source` is made of: options, ranges, rows, and the readers and writers of `kafka-batches`."""

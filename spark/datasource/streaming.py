@@ -1,0 +1,170 @@
+"""Streams: the same rows, micro-batch by micro-batch.
+
+An offset is everything that the next micro-batch depends on, so that Spark's checkpoint alone says how to go on:
+``{topic: {"id": topic id, "next": {partition: offset}, "found": {partition: offset}}}``. `found` names the partitions
+that were not in the offset before, and where each of them begins.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from clusters.settings import connection_settings
+from spark.datasource.columns import checked
+from spark.datasource.logs import Log, Logs
+from spark.datasource.options import EARLIEST, LATEST, Reading
+from spark.datasource.ranges import Range, bounds, selected, shared_out
+from spark.datasource.reading import Task
+from spark.errors import NotReadable, WrongUse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+Offset = dict[str, Any]
+DISCOVERY_S: Final = 2.0  # until new topics and partitions are noticed
+NEXT: Final = "next"
+FOUND: Final = "found"
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reading: Reading, schema: StructType) -> None:
+        checked(reading.rows, schema)
+        if reading.ending != LATEST or reading.ending_time is not None:
+            raise WrongUse("a stream has no end: leave out endingOffsets and endingTimestamp (or read it as a batch)")
+        self.reading, self.schema = reading, schema
+        self._logs: Logs | None = None
+        self._until: dict[Log, int] | None = None
+        self._seen: tuple[float, list[Log]] = (0.0, [])
+
+    def initialOffset(self) -> Offset:
+        reading, wanted = self.reading, self._wanted()
+        bottom, top = self._edges(wanted)
+        starts = bounds(
+            self._asking(), wanted, reading, bottom, top, reading.starting, reading.starting_time, default=LATEST
+        )
+        return written(starts, {})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Offsets, which is what this source can count before it reads."""
+        return ReadAllAvailable() if self.reading.limit is None else ReadMaxRows(self.reading.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._edges(self._wanted())[1]
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Raises NotReadable where the log no longer continues what was read before."""
+        wanted = self._wanted()
+        bottom, top = self._edges(wanted)
+        known, ids = read(start)
+        self._still_there(known, ids, wanted, bottom, top)
+        begin = {log: known.get((log.topic, log.partition), bottom[log]) for log in wanted}
+        ends = top if self._until is None else {log: self._until.get(log, begin[log]) for log in wanted}
+        if self._until is not None:
+            begin = {log: at for log, at in begin.items() if log in self._until or (log.topic, log.partition) in known}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        reached = limited(begin, {log: ends[log] for log in begin}, most)
+        found = {log: begin[log] for log in begin if (log.topic, log.partition) not in known}
+        return written(reached, found)
+
+    def reportLatestOffset(self) -> Offset | None:
+        return written(self._edges(self._wanted())[1], {})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        known, _ = read(start)
+        ranges = []
+        for topic, here in sorted(end.items()):
+            for number, stop in sorted((int(number), stop) for number, stop in here[NEXT].items()):
+                begin = known.get((topic, number), here[FOUND].get(str(number), stop))
+                if begin < stop:
+                    ranges.append(Range(Log(topic, uuid.UUID(here["id"]), number), begin, stop))
+        return [Task(some) for some in shared_out(ranges, self.reading.min_partitions, self.reading.max_offsets)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from spark.datasource.rows import read_ranges
+
+        if isinstance(partition, Task):
+            yield from read_ranges(self.reading, partition.ranges, self.schema)
+
+    def commit(self, end: Offset) -> None:
+        """The checkpoint holds all there is to remember."""
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_logs": None, "_until": None, "_seen": (0.0, [])}
+
+    def _asking(self) -> Logs:
+        if self._logs is None:
+            self._logs = Logs(connection_settings(self.reading.cluster))
+        return self._logs
+
+    def _wanted(self) -> list[Log]:
+        """An idle stream asks a hundred times a second."""
+        since, wanted = self._seen
+        if time.monotonic() > since + DISCOVERY_S or not wanted:
+            wanted = selected(self._asking(), self.reading)
+            self._seen = (time.monotonic(), wanted)
+        return wanted
+
+    def _edges(self, wanted: Sequence[Log]) -> tuple[dict[Log, int], dict[Log, int]]:
+        logs, isolation = self._asking(), self.reading.isolation
+        return logs.offsets(wanted, EARLIEST, isolation), logs.offsets(wanted, LATEST, isolation)
+
+    def _still_there(
+        self,
+        known: Mapping[tuple[str, int], int],
+        ids: Mapping[str, uuid.UUID],
+        wanted: Sequence[Log],
+        bottom: Mapping[Log, int],
+        top: Mapping[Log, int],
+    ) -> None:
+        by_name = {(log.topic, log.partition): log for log in wanted}
+        remedy = "Begin anew with a new checkpoint, and startingOffsets that say from where"
+        for (topic, number), at in known.items():
+            where = f"{topic}-{number} on {self.reading.cluster.alias}"
+            log = by_name.get((topic, number))
+            if log is None:
+                raise NotReadable(f"{where} is not there any more, or not selected. {remedy}")
+            if log.topic_id != ids[topic]:
+                raise NotReadable(f"{where} was deleted and made anew since the checkpoint. {remedy}")
+            if at < bottom[log]:
+                raise NotReadable(f"{where}: offsets {at} to {bottom[log] - 1} expired before they were read. {remedy}")
+            if at > top[log]:
+                raise NotReadable(f"{where} ends at {top[log]}, and {at} was read before: it was truncated. {remedy}")
+
+
+def limited(begin: Mapping[Log, int], ends: Mapping[Log, int], most: int | None) -> dict[Log, int]:
+    """How far to go: to the ends, or so far that about `most` offsets are taken, by each log in proportion to what
+    waits in it. A log in which something waits goes on by one at least, so that nothing starves."""
+    waiting = {log: max(0, ends[log] - begin[log]) for log in begin}
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return {log: begin[log] + waiting[log] for log in begin}
+    return {log: begin[log] + min(n, max(1, most * n // total)) if n else begin[log] for log, n in waiting.items()}
+
+
+def written(offsets: Mapping[Log, int], found: Mapping[Log, int]) -> Offset:
+    """As JSON that Spark keeps; the same offsets give the same text."""
+    result: Offset = {}
+    for log, offset in sorted(offsets.items()):
+        topic = result.setdefault(log.topic, {"id": str(log.topic_id), NEXT: {}, FOUND: {}})
+        topic[NEXT][str(log.partition)] = offset
+        if log in found:
+            topic[FOUND][str(log.partition)] = found[log]
+    return result
+
+
+def read(offset: Offset) -> tuple[dict[tuple[str, int], int], dict[str, uuid.UUID]]:
+    """((topic, partition) → next offset, topic → id) of what `written` gave."""
+    places = {(topic, int(number)): int(at) for topic, here in offset.items() for number, at in here[NEXT].items()}
+    return places, {topic: uuid.UUID(here["id"]) for topic, here in offset.items()}

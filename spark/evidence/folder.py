@@ -1,0 +1,202 @@
+"""The folder of a proof: tables, `report.html`, then `summary.json`. Whoever finds a summary finds all of it, whole.
+
+Every file is written under a temporary name; all are renamed once all are there, the summary last. It says the SHA-256
+of every other file and, as `seal`, of itself, so whatever is changed later is noticed (`check_evidence`). Nobody is
+kept from making all of it anew: for that the seal stands in a ticket, outside of the folder. The proof root vouches for
+the chunks alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from spark.errors import Unwritable, WrongUse
+from spark.evidence.page import apology, page
+from spark.evidence.tables import COUNTS, TABLES, Rows, table_bytes
+from spark.judging.merkle import Step, leaf_text, root, root_above, way_up
+from spark.judging.verdict import EXIT_CODES
+
+SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
+NOT_HASHED: Final = frozenset({"run_id", "chunk"})  # columns that a leaf of the tree does not hold: names, not content
+
+
+def clear(directory: Path) -> None:
+    """An old verdict must not be taken for ours, should we die. Raises Unwritable where nothing can be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, REPORT, *map(_file, TABLES)):
+            (directory / name).unlink(missing_ok=True)
+            for left in directory.glob(f".{name}.*"):
+                left.unlink(missing_ok=True)
+        probe = directory / f".{SUMMARY}.{os.getpid()}"
+        probe.write_bytes(b" " * 4096)  # hours of reading would be for nothing
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(directory, error) from None
+
+
+def write_evidence(directory: Path, document: dict[str, Any], tables: Mapping[str, Rows]) -> Path:
+    """Write all tables (those that are not given are empty), the report and the summary, to which `tables` and
+    `report` are added.
+
+    Raises Unwritable, and then leaves nothing of this proof behind.
+    """
+    contents = {_file(name): table_bytes(name, tables.get(name, ())) for name in TABLES}
+    document["tables"] = {
+        name: {
+            "file": _file(name),
+            "rows": len(tables.get(name, ())),
+            "sha256": hashlib.sha256(contents[_file(name)]).hexdigest(),
+        }
+        for name in TABLES
+    }
+    contents[REPORT] = _report(document, tables)
+    document["report"] = {"file": REPORT, "sha256": hashlib.sha256(contents[REPORT]).hexdigest()}
+    document["seal"] = seal_of(document)
+    contents[SUMMARY] = (json.dumps(document, indent=2) + "\n").encode()  # the last to be renamed
+    waiting = {name: directory / f".{name}.{os.getpid()}" for name in contents}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            with waiting[name].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for name, path in waiting.items():
+            path.replace(directory / name)
+    except OSError as error:
+        for name, path in waiting.items():
+            for each in (path, directory / name):
+                with contextlib.suppress(OSError):
+                    each.unlink(missing_ok=True)
+        raise _unwritable(directory, error) from None
+    return directory / SUMMARY
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of the summary without its seal, as JSON with sorted keys and no blanks."""
+    body = {name: value for name, value in document.items() if name != "seal"}
+    return "sha256:" + hashlib.sha256(leaf_text(body).encode()).hexdigest()
+
+
+def read_document(directory: Path) -> dict[str, Any]:
+    """Raises WrongUse for a folder without the summary of a proof."""
+    path = directory / SUMMARY
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or "verdict" not in document:
+            raise ValueError("it has no verdict")
+    except OSError as error:
+        raise WrongUse(f"{directory} holds no evidence of a proof: {SUMMARY}: {error.strerror}") from None
+    except ValueError as error:
+        raise WrongUse(f"{path} is not the summary of a proof ({error})") from None
+    return document
+
+
+def read_table(directory: Path, name: str) -> list[dict[str, Any]]:
+    """Raises WrongUse when it is missing or no Parquet file."""
+    from pyarrow import ArrowException, parquet
+
+    path = directory / _file(name)
+    try:
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise WrongUse(f"{path} cannot be read: {why}") from None
+    return rows
+
+
+def check_evidence(directory: Path, ticket: str | None = None) -> list[str]:
+    """What is not as the proof left it, in words; empty when all is. ticket: the seal that somebody wrote down (or the
+    proof root, which says nothing of verdict, counts and tables)."""
+    document = read_document(directory)
+    wrong: list[str] = []
+    noted = document.get("tables")
+    if not isinstance(noted, dict):
+        raise WrongUse(
+            f"{directory / SUMMARY} has schema {document.get('schema')}, which names no tables; check needs 2 or later"
+        )
+    for entry in (*noted.values(), *([document["report"]] if "report" in document else [])):
+        path = directory / str(entry["file"])
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            wrong.append(f"{path.name} cannot be read: {error.strerror}")
+            continue
+        if digest != entry["sha256"]:
+            wrong.append(f"{path.name} was changed: its SHA-256 is {digest}, the summary says {entry['sha256']}")
+    try:
+        found = root(leaves(read_table(directory, "chunks")))
+    except WrongUse as error:
+        wrong.append(str(error))
+    else:
+        if found != document["proof_root"]:
+            wrong.append(f"the chunks give the root {found}, the summary says {document['proof_root']}")
+    if document.get("seal") != seal_of(document):
+        wrong.append(f"{SUMMARY} was changed: its content gives the seal {seal_of(document)}")
+    known = {str(document.get(name)).removeprefix("sha256:") for name in ("seal", "proof_root")}
+    if ticket is not None and ticket.removeprefix("sha256:") not in known:
+        wrong.append(
+            f"the summary has the seal {document.get('seal')} and the root {document['proof_root']}, the one that was "
+            f"asked for is {ticket}"
+        )
+    return wrong + _contradictions(document, directory)
+
+
+def _contradictions(document: Mapping[str, Any], directory: Path) -> list[str]:
+    """Numbers of the summary that its own tables do not give."""
+    wrong = []
+    verdict = document["verdict"]
+    if EXIT_CODES.get(verdict) != document["exit_code"]:
+        wrong.append(f"verdict {verdict} and exit code {document['exit_code']} do not belong together")
+    if verdict == "proven" and (document["unproven"] or document["pending"]):
+        wrong.append(f"verdict proven with {document['unproven']} unproven and {document['pending']} pending records")
+    try:
+        runs, partitions = read_table(directory, "runs"), read_table(directory, "partitions")
+    except WrongUse as error:
+        return [*wrong, str(error)]
+    for name in COUNTS if partitions else ():
+        total = sum(row.get(name) or 0 for row in partitions)
+        if total != document.get(name, 0):
+            wrong.append(f"{name} is {document.get(name)} in the summary, {total} in the table of partitions")
+    if [row["verdict"] for row in runs] != [verdict]:
+        wrong.append("the table of runs does not hold the summary's verdict")
+    return wrong
+
+
+def leaves(rows: Rows) -> list[str]:
+    """What the tree is made of, from rows of the table `chunks`."""
+    return [leaf_text({name: value for name, value in row.items() if name not in NOT_HASHED}) for row in rows]
+
+
+def inclusion(rows: Rows, row: Mapping[str, Any]) -> tuple[str, list[Step], str]:
+    """(the leaf as text, its way up, the root they give) of one row of the table `chunks`."""
+    [text] = leaves([row])
+    steps = way_up(leaves(rows), text)
+    return text, steps, root_above(text, steps)
+
+
+def _report(document: Mapping[str, Any], tables: Mapping[str, Rows]) -> bytes:
+    """The page; hours of reading are not lost because it cannot be drawn, then it says so."""
+    try:
+        return page(document, tables).encode()
+    except Exception as error:  # noqa: BLE001 (whatever a picture stumbles over, the tables are whole)
+        return apology(document, error).encode()
+
+
+def _file(table: str) -> str:
+    return f"{table}.parquet"
+
+
+def _unwritable(directory: Path, error: OSError) -> Unwritable:
+    return Unwritable(
+        f"cannot write the evidence to {error.filename or directory}: {error.strerror or error}. "
+        "Make room, or choose another folder (--out)"
+    )

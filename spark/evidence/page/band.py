@@ -1,0 +1,113 @@
+"""The head of the page: the verdict, `unproven`, how many of how many, and the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from spark.evidence.page.element import e
+from spark.evidence.page.words import CLASSES, moment, plural, share, span, written_at
+
+RARE = ("quarantined",)  # not told where there is none
+SIGNS = {"proven": "✓", "different": "✗", "incomplete": "…", "error": "!"}
+SAYS = {
+    "proven": "Every record of the window stands on the target, once, unchanged and in order.",
+    "different": "Source and target differ. Every difference was seen by two reads.",
+    "incomplete": "Nothing differs, but something is not proven: see what stands in the way.",
+    "error": "No proof could be made. This says nothing about the records.",
+}
+
+
+def band(
+    document: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]
+) -> Element:
+    verdict = str(document["verdict"])
+    sign = e("span", SIGNS.get(verdict, "?"), cls="sign", aria_hidden="true")
+    return e(
+        "header",
+        e("p", "Proof of ", e("strong", str(document.get("topology") or "a topology"))),
+        e("h1", sign, " ", verdict),
+        e("p", _said(document)),
+        e("pre", document["error"], cls="error") if document.get("error") else None,
+        e("div", _headline(document), _classes(document), cls="numbers") if verdict != "error" else None,
+        _window(document, partitions, chunks) if verdict != "error" else None,
+        cls=f"band {verdict if verdict in SIGNS else 'error'}",
+    )
+
+
+def differing(counts: Mapping[str, Any]) -> int:
+    """Records that differ; what cannot be verified does not."""
+    return sum(int(counts.get(name, 0)) for name in ("missing", "altered", "reordered", "duplicates", "foreign"))
+
+
+def _said(document: Mapping[str, Any]) -> str:
+    verdict, groups = str(document["verdict"]), int((document.get("groups") or {}).get("different", 0))
+    if verdict == "different" and groups:
+        lost = f"{plural(groups, 'position')} of consumer groups would leave records out at the target."
+        return f"{SAYS[verdict]} And {lost}" if differing(document) else f"No record differs, but {lost}"
+    return SAYS.get(verdict, "")
+
+
+def in_window(counts: Mapping[str, Any]) -> int:
+    """Source records that the proof had to account for."""
+    names = ("proven", "proven_earlier", "missing", "altered", "reordered", "unverifiable", "quarantined")
+    return sum(int(counts.get(name, 0)) for name in names)
+
+
+def shown_proven(counts: Mapping[str, Any]) -> int:
+    """By this proof and those that it builds on."""
+    return int(counts["proven"]) + int(counts["proven_earlier"])
+
+
+def _headline(document: Mapping[str, Any]) -> list[Element]:
+    whole, proven = in_window(document), shown_proven(document)
+    least = "" if document.get("exact", True) else "at least "
+    earlier = int(document.get("proven_earlier", 0))
+    return [
+        e(
+            "p",
+            e("span", f"{least}{document['unproven']:,}", cls="big"),
+            e("span", "unproven", cls="unit"),
+            cls="headline",
+        ),
+        e(
+            "p",
+            e("span", proven, cls="big"),
+            e("span", f"proven of {whole:,} records ({share(proven, whole)})", cls="unit"),
+            e("span", f"– {earlier:,} of them by earlier proofs", cls="unit") if earlier else None,
+            cls="headline",
+        ),
+    ]
+
+
+def _classes(document: Mapping[str, Any]) -> Element:
+    return e(
+        "ul",
+        [
+            e("li", e("b", int(document[name])), " ", name, cls=("some" if document[name] else "none"))
+            for name in CLASSES
+            if document.get(name) or name not in RARE
+        ],
+        cls="classes",
+    )
+
+
+def _window(
+    document: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]
+) -> Element:
+    window = document.get("window") or {}
+    known = [p for p in partitions if p["source_start"] is not None]
+    topics = {(p["flow"], p["topic"]) for p in partitions}
+    told = [f"Window fixed {written_at(window.get('fixed_at'))}, mode {document.get('mode', '–')}"]
+    told.append(f"{plural(len(partitions), 'partition')} of {plural(len(topics), 'topic')}")
+    if len(known) == 1:
+        [p] = known
+        told.append(f"source offsets {span(p['source_start'], p['source_end'])}, barrier {p['barrier']:,}")
+    elif known:
+        offsets = sum(p["source_end"] - p["source_start"] for p in known)
+        told.append(f"{offsets:,} source offsets (each partition's below)")
+    stamps = [c[f"source_{edge}"] for c in chunks for edge in ("since", "until") if c[f"source_{edge}"] >= 0]
+    if stamps:
+        told.append(f"records of {moment(min(stamps))} to {moment(max(stamps))} UTC")
+    return e("p", " · ".join(told), cls="window")

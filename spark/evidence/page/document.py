@@ -1,0 +1,132 @@
+"""The page from its parts."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from spark.evidence.page.band import band
+from spark.evidence.page.chunk_map import chunk_map
+from spark.evidence.page.element import e, written
+from spark.evidence.page.latency import latency
+from spark.evidence.page.over_time import over_time
+from spark.evidence.page.parts import ROWS, differences, groups, left_out, section, topics, windows
+from spark.evidence.page.words import size, written_at
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+LONG = 400
+Rows = Sequence[Mapping[str, Any]]
+
+
+def page(document: Mapping[str, Any], tables: Mapping[str, Rows]) -> str:
+    """HTML of a summary and, where they are, its tables `partitions`, `chunks`, `diffs`, `groups`."""
+    partitions, chunks = tables.get("partitions", ()), tables.get("chunks", ())
+    verdict = str(document["verdict"])
+    done = verdict != "error"
+    body = e(
+        "body",
+        band(document, partitions, chunks),
+        e(
+            "main",
+            _list("What stands in the way", document.get("findings", ()), "finding"),
+            (topics(document), windows(document, partitions)) if done else None,
+            differences(document, tables.get("diffs", ())) if done else None,
+            (chunk_map(partitions, chunks), over_time(chunks)) if done else None,
+            latency(chunks, partitions) if done and partitions else None,
+            groups(tables.get("groups", ())),
+            _list("Not compared", document.get("not_compared", ()), "note"),
+            _provenance(document, chunks),
+        ),
+    )
+    head = e(
+        "head",
+        e("meta", charset="utf-8"),
+        e("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        e("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        e("meta", name="color-scheme", content="light dark"),
+        e("title", f"Proof of {document.get('topology') or 'a topology'}: {verdict}"),
+        _style(),
+    )
+    return written(e("html", head, body, lang="en"))
+
+
+def apology(document: Mapping[str, Any], error: Exception) -> str:
+    """In place of a page that could not be drawn: the verdict, and why there is no more."""
+    told = f"{document.get('verdict')}: {document.get('unproven')} unproven, {document.get('pending')} pending."
+    why = "This page could not be drawn, which is a flaw of it; summary.json and the tables beside it are whole."
+    body = e("body", e("h1", "Proof"), e("p", told), e("p", why), e("pre", f"{type(error).__name__}: {error}"))
+    return written(e("html", e("head", e("meta", charset="utf-8"), e("title", "Proof")), body, lang="en"))
+
+
+def _style() -> Element:
+    style = e("style")
+    style.text = files("spark.evidence.page").joinpath("page.css").read_text(encoding="utf-8")
+    return style
+
+
+def _list(title: str, lines: Sequence[str], noun: str) -> Element | None:
+    if not lines:
+        return None
+    return section(
+        title, e("ul", [e("li", line) for line in lines[:ROWS]], cls=noun), left_out(len(lines), ROWS, f"{noun}s")
+    )
+
+
+def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
+    """Who proved what by which means: what a change ticket needs."""
+    here = [c for c in chunks if c["status"] != "earlier"]
+    read = sum(c[f"{side}_bytes"] * max(1, c["reads"]) for c in here for side in ("source", "target"))
+    seconds = float(document.get("seconds") or 0)
+    rate = f", about {size(read / seconds)}/s of both sides with all that it cost" if read and seconds else ""
+    started = f"{written_at(document.get('started_at'))} to {written_at(document.get('ended_at'))} ({seconds:,.1f} s)"
+    engine = document.get("engine") or "–"
+    spark = f", Spark {document['spark_version']}" if document.get("spark_version") else ""
+    done = document["verdict"] != "error"
+    lines: list[tuple[str, Any]] = [
+        ("topology", document.get("topology") or "–"),
+        ("plan", e("code", str(document.get("plan_hash") or "–"))),
+        ("flows", ", ".join(str(flow["id"]) for flow in document.get("flows", ())) or "–"),
+        ("run", e("code", str(document.get("run_id") or "–"))),
+        ("level and mode", f"{document.get('level', '–')}, {document.get('mode', '–')}"),
+        ("asked for", _asked(document.get("policy") or {})),
+        ("time", started),
+        ("engine", f"{engine}{spark}, Python {platform.python_version()}, Watershed {_version()}"),
+    ]
+    fingerprint = f"version {document.get('fingerprint')}: XXH64 of key, value, headers, timestamp; summed up"
+    lines += [
+        ("read", f"{document.get('records', 0):,} records in {document.get('chunks', 0):,} chunks{rate}"),
+        ("fingerprint", fingerprint),
+        ("proof root", e("code", str(document.get("proof_root") or "–"))),
+    ] if done else []  # fmt: skip
+    told = e(
+        "p",
+        "The proof root is a Merkle root over all chunks: ",
+        e("code", "topology verify --check"),
+        " tells whether the evidence beside this page is as it was written. XXH64 finds accidents, "
+        "not somebody who forges records on purpose.",
+    )
+    return section(
+        "Provenance", e("dl", [(e("dt", name), e("dd", value)) for name, value in lines]), told if done else None
+    )
+
+
+def _asked(policy: Mapping[str, Any]) -> str:
+    """Names and values of what was asked for beside level and mode."""
+    told = [f"{name} {_plain(value)}" for name, value in policy.items() if value and name not in ("level", "final")]
+    text = ", ".join(told) or "–"
+    return text if len(text) <= LONG else f"{text[: LONG - 1]}…"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else "yes" if value is True else str(value)
+
+
+def _version() -> str:
+    try:
+        return version("watershed")
+    except PackageNotFoundError:  # a checkout that nobody installed
+        return "from a checkout"

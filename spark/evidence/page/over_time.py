@@ -1,0 +1,107 @@
+"""Records over time on both sides, from what chunks know: how many, the first and the last timestamp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from spark.evidence.page.element import e
+from spark.evidence.page.parts import section
+from spark.evidence.page.words import duration, moment, plural
+
+BUCKETS = 120
+LEFT, WIDTH, HEIGHT, BELOW = 70, 850, 150, 22
+
+
+def over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | None:
+    """None without timestamps."""
+    stamped = {
+        side: [c for c in chunks if c[f"{side}_since"] >= 0 and c[f"{side}_records"]] for side in ("source", "target")
+    }
+    edges = [c[f"{side}_{edge}"] for side, some in stamped.items() for c in some for edge in ("since", "until")]
+    if not edges:
+        return None
+    low, high = min(edges), max(edges)
+    step = max(1.0, (high - low + 1) / BUCKETS)
+    source, target = (buckets(stamped[side], side, low, step) for side in ("source", "target"))
+    top = max([*source, *target, 1.0])
+    drawn = [
+        e("path", d=_steps(source, top) + f" V{HEIGHT} H{LEFT} Z", cls="source-area"),
+        e("path", d=_steps(target, top), cls="target-line"),
+    ]
+    ticks = [
+        (
+            e("line", x1=LEFT, x2=LEFT + WIDTH, y1=y, y2=y, cls="tick"),
+            e("text", f"{top * part:,.0f}", x=LEFT - 6, y=y + 4, text_anchor="end", cls="axis"),
+        )
+        for part in (0.0, 0.5, 1.0)
+        for y in [8 + (HEIGHT - 8) * (1 - part)]
+    ]
+    times = [
+        e(
+            "text",
+            moment(int(low + (high - low) * part)),
+            x=LEFT + WIDTH * part,
+            y=HEIGHT + 16,
+            text_anchor=anchor,
+            cls="axis",
+        )
+        for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    ]
+    picture = e(
+        "svg",
+        e("title", "Records over time, source and target"),
+        ticks,
+        drawn,
+        times,
+        viewBox=f"0 0 {LEFT + WIDTH + 10} {HEIGHT + BELOW}",
+        cls="chart",
+        role="img",
+    )
+    said = e(
+        "p",
+        f"Records in each {duration(step)} by their own timestamps (UTC), from {plural(len(chunks), 'chunk')}: "
+        "those of a chunk are spread evenly between its first and its last timestamp. "
+        "Where the line leaves the area, one side has more.",
+    )
+    legend = e(
+        "ul",
+        e("li", _key("rect"), " source: ", e("b", sum(c["source_records"] for c in stamped["source"]))),
+        e("li", _key("line"), " target: ", e("b", sum(c["target_records"] for c in stamped["target"]))),
+        cls="legend",
+    )
+    return section("Records over time", said, legend, e("div", picture, cls="scroll"))
+
+
+def buckets(chunks: Sequence[Mapping[str, Any]], side: str, low: int, step: float) -> list[float]:
+    """Records in each bucket of `step` ms from `low`; together as many as the chunks hold."""
+    found = [0.0] * BUCKETS
+    for c in chunks:
+        count, since, until = c[f"{side}_records"], c[f"{side}_since"], c[f"{side}_until"]
+        begin, took = since - low, until + 1 - since
+        first, last = (min(BUCKETS - 1, int((stamp - low) / step)) for stamp in (since, until))
+        edges = [begin, *(at * step for at in range(first + 1, last + 1)), begin + took]
+        for at, (left, right) in enumerate(pairwise(edges), first):  # neighbours share an edge: nothing is lost
+            found[at] += count * (right - left) / took
+    return found
+
+
+def _steps(values: Sequence[float], top: float) -> str:
+    """A line of steps, from the left edge to the right one."""
+    step = WIDTH / len(values)
+    heights = [8 + (HEIGHT - 8) * (1 - value / top) for value in values]
+    parts = [f"M{LEFT},{heights[0]:.1f}"]
+    for at, y in enumerate(heights):
+        parts.append(f"V{y:.1f} H{LEFT + (at + 1) * step:.1f}")
+    return " ".join(parts)
+
+
+def _key(kind: str) -> Element:
+    drawn = (
+        e("rect", width=14, height=12, y=2, cls="source-area")
+        if kind == "rect"
+        else e("path", d="M0,8 H14", cls="target-line")
+    )
+    return e("svg", drawn, width=14, height=14, aria_hidden="true")

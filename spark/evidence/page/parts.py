@@ -1,0 +1,229 @@
+"""Tables of the page. Each ends after `ROWS` rows and says what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from spark.evidence.page.band import differing, in_window, shown_proven
+from spark.evidence.page.element import Content, e
+from spark.evidence.page.words import CLASSES, moment, place, plural, share, size, span
+
+ROWS = 200
+BAR = 120
+PARTS = {"equal": "proven", "earlier": "proven_earlier", "different": "unproven", "pending": "pending"}
+FEW = 3  # columns that need not be drawn apart over the whole width
+JUDGED = {  # of a group's position (`spark.judging.landing`), worst first: sign, class
+    "different": ("✗", "different"),
+    "unknown": ("…", "incomplete"),
+    "told": ("○", "told"),
+    "same": ("✓", "proven"),
+}
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers: Iterable[str] = (), caption: str
+) -> Element:
+    """Columns named in `numbers` are set to the right."""
+    kinds = ["n" if head in set(numbers) else None for head in heads]
+    return e(
+        "div",
+        e(
+            "table",
+            e("caption", caption),
+            e(
+                "thead",
+                e("tr", [e("th", head, cls=kind, scope="col") for head, kind in zip(heads, kinds, strict=True)]),
+            ),
+            e(
+                "tbody",
+                [e("tr", [e("td", cell, cls=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows],
+            ),
+        ),
+        cls="scroll" if len(heads) > FEW else "scroll few",
+        role="region",
+        tabindex="0",
+        aria_label=caption,
+    )
+
+
+def topics(document: Mapping[str, Any]) -> Element:
+    """One row a topic, in the order of the summary: what is unproven or pending comes first."""
+    lines = document["topics"]
+    rows = []
+    for t in lines[:ROWS]:
+        name = t["topic"] if t["topic"] == t["target_topic"] else f"{t['topic']} → {t['target_topic']}"
+        differing = ", ".join(f"{t[kind]:,} {kind}" for kind in CLASSES[:-1] if t.get(kind))
+        earlier = f", {t['proven_earlier']:,} earlier" if t["proven_earlier"] else ""
+        rows.append(
+            [
+                [e("code", name), e("small", t["flow"])],
+                t["partitions"],
+                [shown_proven(t), e("small", f" of {in_window(t):,}{earlier}")],
+                bar(t),
+                strong(t["unproven"]),
+                differing or "–",
+                strong(t["pending"], "pending"),
+                size(t["bytes"]),
+            ]
+        )
+    heads = ["topic", "partitions", "proven", "share", "unproven", "of which", "pending", "read"]
+    made = table(heads, rows, numbers={*heads} - {"topic", "share", "of which"}, caption="Result by topic")
+    told = made if rows else e("p", "No topic was compared.")
+    return section("Topics", told, left_out(len(lines), ROWS, "topics"))
+
+
+def bar(counts: Mapping[str, Any]) -> Element:
+    """Proven, unproven and pending as parts of a whole; what is not 0 can be seen."""
+    parts = [(kind, counts[name]) for kind, name in PARTS.items()]
+    whole = sum(count for _, count in parts)
+    shown = share(shown_proven(counts), whole)
+    drawn, x = [], 0.0
+    room = BAR - 3 * sum(1 for _, count in parts if count)
+    for kind, count in parts:
+        if count:
+            width = 3 + room * count / whole
+            drawn.append(e("rect", x=x, y=0, width=width, height=12, cls=kind))
+            x += width
+    return e(
+        "svg",
+        e("title", f"{shown} proven"),
+        drawn,
+        cls="bar",
+        viewBox=f"0 0 {BAR} 12",
+        width=BAR,
+        height=12,
+        role="img",
+    )
+
+
+def differences(document: Mapping[str, Any], diffs: Sequence[Mapping[str, Any]]) -> Element | None:
+    """Where records differ and in what; never what is in them."""
+    if not diffs and not differing(document):
+        return None
+    rows = [
+        [
+            e("code", place(dict(d))),
+            e("code", d["chunk"]),
+            e("span", d["kind"], cls="kind"),
+            _offset(d["source_offset"]),
+            _offset(d["target_offset"]),
+            ", ".join(d["components"]) or "–",
+            _stamps(d),
+        ]
+        for d in diffs[:ROWS]
+    ]
+    heads = ["partition", "chunk", "kind", "source offset", "target offset", "differs in", "record's time (UTC)"]
+    made = table(heads, rows, numbers={"source offset", "target offset"}, caption="Records that differ, by coordinates")
+    told = e(
+        "p",
+        "Only where records differ, and in what: keys and values stay on the clusters. ",
+        e("code", "topology verify --explain CHUNK"),
+        " shows the records around a difference.",
+    )
+    some = e("p", "The records were counted, not listed.") if not rows else None
+    return section("Differences", told, some or made, left_out(len(diffs), ROWS, "differences", "the table diffs"))
+
+
+def groups(lines: Sequence[Mapping[str, Any]]) -> Element | None:
+    """Where consumer groups would go on; what is not as it should be first."""
+    if not lines:
+        return None
+    ordered = sorted(lines, key=lambda g: (_rank(g["judged"]), g["flow"], g["group"], g["topic"], g["partition"]))
+    rows = [
+        [
+            _mark(str(g["judged"])),
+            e("code", g["group"] if g["group"] == g["target_group"] else f"{g['group']} → {g['target_group']}"),
+            e("code", place(dict(g))),
+            _offset(g["committed"]),
+            _offset(g["translated"]),
+            _offset(g["at_target"]),
+            _away(g["translation"], g["translation_records"]),
+            _away(g["landing"], g["landing_records"]),
+            g["why"] or "–",
+        ]
+        for g in ordered[:ROWS]
+    ]
+    heads = [
+        "result", "group", "partition", "committed", "translated", "at target", "translation", "landing", "why",
+    ]  # fmt: skip
+    made = table(
+        heads, rows, numbers={"committed", "translated", "at target"}, caption="Landing test of consumer groups"
+    )
+    told = e(
+        "p",
+        "The record at a group's committed offset at the source is compared with the record at the translated offset, "
+        "and with the one at which the group stands at the target.",
+    )
+    return section("Consumer groups", told, made, left_out(len(lines), ROWS, "positions", "the table groups"))
+
+
+def windows(document: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]]) -> Content:
+    """The vector of offsets, and what was found of every partition."""
+    if not partitions:
+        return None
+    looked_at = (document.get("window") or {}).get("partitions", ())
+    by_keys = {(w["flow"], w["topic"], w["partition"]) for w in looked_at if w.get("mode") == "state"}
+    rows = [
+        [
+            [e("code", place(dict(p))), e("small", "counts keys") if _key(p) in by_keys else None],
+            p["flow"],
+            span(p["source_start"], p["source_end"]),
+            span(p["target_start"], p["target_end"]),
+            _offset(p["barrier"]),
+            shown_proven(p),
+            strong(p["unproven"]),
+            strong(p["pending"], "pending"),
+        ]
+        for p in sorted(partitions, key=lambda p: (-p["unproven"], -p["pending"]))[:ROWS]
+    ]
+    heads = ["partition", "flow", "source offsets", "target offsets", "barrier", "proven", "unproven", "pending"]
+    numbers = {"source offsets", "target offsets", "barrier", "proven", "unproven", "pending"}
+    made = table(heads, rows, numbers=numbers, caption="Window and result by partition")
+    summary = e("summary", f"Offsets and result of {plural(len(partitions), 'partition')}")
+    more = left_out(len(partitions), ROWS, "partitions", "the table partitions")
+    keys = "judged by the last record of every key (compacted): keys are counted there."
+    told = e("p", f"{plural(len(by_keys), 'partition')} {keys}", cls="more") if by_keys else None
+    return [told, e("details", summary, made, more, open_=("" if len(partitions) <= 12 else None))]
+
+
+def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return line["flow"], line["topic"], line["partition"]
+
+
+def section(title: str, *content: Content) -> Element:
+    return e("section", e("h2", title), content)
+
+
+def left_out(there: int, shown: int, noun: str, where: str = "summary.json") -> Element | None:
+    if there <= shown:
+        return None
+    return e("p", f"The first {shown:,} of {there:,} {noun}; the others are in {where}.", cls="more")
+
+
+def strong(count: int, kind: str = "") -> Content:
+    return e("b", count, cls=f"some {kind}".strip()) if count else "0"
+
+
+def _offset(offset: int | None) -> str:
+    return "–" if offset is None else f"{offset:,}"
+
+
+def _stamps(d: Mapping[str, Any]) -> str:
+    here, there = d.get("source_timestamp"), d.get("target_timestamp")
+    told = [moment(ms) for ms in dict.fromkeys((here, there)) if ms is not None]
+    return " → ".join(told) or "–"
+
+
+def _rank(judged: str) -> int:
+    return list(JUDGED).index(judged) if judged in JUDGED else 0
+
+
+def _mark(judged: str) -> Element:
+    sign, kind = JUDGED.get(judged, ("?", "incomplete"))
+    return e("span", f"{sign} {judged}", cls=f"mark {kind}")
+
+
+def _away(word: Any, records: int | None) -> str:
+    return f"{word} by {plural(abs(records), 'record')}" if records else str(word)

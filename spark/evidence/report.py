@@ -1,0 +1,252 @@
+"""What a proof found, as data: the document `summary.json` and the rows of its tables.
+
+`spark/evidence/summary.schema.json` is the document's schema. `schema` rises when keys come; none goes and none
+changes meaning.
+Schema 2: run_id, topics, worst_chunks, groups, named, policy, engine, spark_version, tables; the tables beside it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from spark.evidence.tables import (
+    Rows,
+    chunk_name,
+    chunk_rows,
+    diff_rows,
+    group_line,
+    group_rows,
+    partition_rows,
+    run_row,
+)
+from spark.fingerprint import VERSION
+from spark.judging.groups import carries
+from spark.judging.landing import Landed
+from spark.judging.verdict import EXIT_CODES, ChunkRow, Confirmed, Counts, Judgement, proof_root
+from spark.judging.window import Place, Window
+from topology.plan import PlanFlow
+
+SCHEMA = 2
+EXAMPLES = 50  # differences in the document; the table has all that were named
+WORST = 20
+GROUPS = 200  # positions of groups in the document
+
+
+class Found(NamedTuple):
+    """What a proof came to: the judgement, what was read and compared, and within which windows."""
+
+    judgement: Judgement
+    rows: Sequence[ChunkRow] = ()
+    confirmed: Sequence[Confirmed] = ()
+    windows: Sequence[Window] = ()
+    groups: Sequence[Landed] = ()
+
+
+def run_id(began: float) -> str:
+    """`20261121T221648-3fa9c1d2`: sorts by time, and is another one for every proof. began: seconds since 1970."""
+    return f"{datetime.fromtimestamp(began, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+
+
+def default_level(flows: Iterable[PlanFlow], groups: Sequence[str]) -> str:
+    return "L3" if groups or any(carries(flow) for flow in flows) else "L2"
+
+
+def results(found: Found, facts: Mapping[str, Any], notes: Iterable[str]) -> tuple[dict[str, Any], dict[str, Rows]]:
+    """(the document, the rows of every table). facts: run_id, started_at, ended_at, seconds, level, mode, policy …"""
+    document = summary(found, facts=dict(facts), not_compared=notes)
+    run = document["run_id"]
+    diffs = diff_rows(run, found.confirmed, found.rows, document["policy"].get("max_diffs", EXAMPLES))
+    total = found.judgement.total.different + found.judgement.total.quarantined
+    document["named"] = {"differences": len(diffs), "of": total, "all": found.judgement.exact and len(diffs) == total}
+    tables: dict[str, Rows] = {
+        "runs": [run_row(document, len(diffs), len(found.groups))],
+        "partitions": partition_rows(run, found.judgement, found.windows),
+        "chunks": chunk_rows(run, found.rows),
+        "diffs": diffs,
+        "groups": group_rows(run, found.groups),
+    }
+    return document, tables
+
+
+def error_results(message: str, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Rows]]:
+    """Of a proof that could not be made."""
+    return results(Found(Judgement({}, errors=(message,))), facts, ())
+
+
+def summary(found: Found, *, facts: dict[str, Any], not_compared: Iterable[str]) -> dict[str, Any]:
+    """The document but for the names of its tables. `facts`: as `results` takes them."""
+    judgement, rows, confirmed, windows, groups = found
+    alignments = facts.pop("alignments", {})
+    notes = [note for window in windows for note in window.not_compared]
+    read = [row for row in rows if row.status != "earlier"]
+    compared = sum(row.source_sum.n for row in read)
+    if not compared and not judgement.errors:
+        notes.append("no record was compared: the windows hold none")
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "verdict": judgement.verdict,
+        "exit_code": EXIT_CODES[judgement.verdict],
+        **judgement.total.to_json(),
+        "exact": judgement.exact,
+        "flows": _flows(judgement, facts.pop("flows", ())),
+        "topics": _topics(judgement, rows),
+        "groups": _groups(groups),
+        "proof_root": proof_root(rows),
+        "window": {
+            "fixed_at": facts.pop("fixed_at", None),
+            "mode": facts.get("mode"),
+            "partitions": [
+                _window_json(window)
+                | judgement.partitions.get(window.place, Counts()).to_json()
+                | {"mode": "state" if window.place in judgement.by_state else "records"}
+                for window in windows
+            ],
+        },
+        "not_compared": [*dict.fromkeys((*not_compared, *notes))],
+        "findings": list(judgement.blocks),
+        "differences": _examples(confirmed),
+        "worst_chunks": worst_chunks(rows, confirmed),
+        "chunks": len(rows),
+        "records": compared,
+        "bytes": sum(row.source_sum.size for row in read),
+        "fingerprint": VERSION,
+        **facts,
+    }
+    if judgement.errors:
+        document["error"] = " ".join(dict.fromkeys(judgement.errors[:3]))
+    lines = [(line["flow"], line) for line in document["topics"]]
+    for flow, line in lines + [(each["id"], line) for each in document["flows"] for line in each["topics"]]:
+        how = alignments.get((flow, line["topic"]), ())
+        line |= {"alignment": "inferred" if how else "ledger", "how": list(dict.fromkeys(how))}
+    return document
+
+
+def worst_chunks(rows: Sequence[ChunkRow], confirmed: Sequence[Confirmed]) -> list[dict[str, Any]]:
+    """Those of which most is unproven, as far as their differences are named one by one."""
+    kinds: dict[tuple[Place, int], Counter[str]] = {}
+    for line in diff_rows("", confirmed, rows, sys.maxsize):
+        place = Place(line["flow"], line["topic"], line["target_topic"], line["partition"])
+        kinds.setdefault((place, int(line["chunk"].rpartition("@")[2])), Counter())[line["kind"]] += 1
+    found = []
+    for row in rows:
+        named = kinds.get((row.place, row.source.start), Counter())
+        if row.status in ("different", "unverifiable") or (row.status == "state" and named):
+            lost = abs(row.source_sum.n - row.target_sum.n)
+            weight = row.status == "unverifiable", -max(named.total(), lost, row.unverifiable)
+            found.append((weight, row, named))
+    found.sort(key=lambda each: (each[0], each[1].place, each[1].source))
+    return [
+        {
+            "chunk": chunk_name(row.place.topic, row.place.partition, row.source.start),
+            **row.place._asdict(),
+            "status": row.status,
+            "by": row.by,
+            "why": row.why,
+            "source_start": row.source.start,
+            "source_end": row.source.end,
+            "target_start": row.target.start,
+            "target_end": row.target.end,
+            "source_records": row.source_sum.n,
+            "target_records": row.target_sum.n,
+            "unverifiable": row.unverifiable,
+            "differences": dict(sorted(named.items())),
+        }
+        for _, row, named in found[:WORST]
+    ]
+
+
+def _topics(judgement: Judgement, rows: Sequence[ChunkRow]) -> list[dict[str, Any]]:
+    """One line a topic and flow, those that are not proven first."""
+    lines: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for place in sorted(judgement.partitions):
+        key = place.flow, place.topic, place.target_topic
+        counts = judgement.partitions[place]
+        line = lines.setdefault(
+            key,
+            {
+                "flow": place.flow,
+                "topic": place.topic,
+                "target_topic": place.target_topic,
+                "partitions": 0,
+                "chunks": 0,
+                "records": 0,
+                "bytes": 0,
+                **Counts().to_json(),
+            },
+        )
+        line["partitions"] += 1
+        for name, count in counts.to_json().items():
+            line[name] += count
+    for row in rows:
+        line = lines[row.place.flow, row.place.topic, row.place.target_topic]
+        line["chunks"] += 1
+        if row.status != "earlier":
+            line["records"] += row.source_sum.n
+            line["bytes"] += row.source_sum.size
+    return sorted(lines.values(), key=lambda line: (-line["unproven"], -line["pending"], line["flow"], line["topic"]))
+
+
+def _groups(found: Sequence[Landed]) -> dict[str, Any]:
+    """Counts of positions by word, and the positions themselves, what is worst first."""
+    order = ("different", "unknown", "told", "same")
+    lines = sorted(found, key=lambda each: (order.index(each.judged), each.group, each.topic, each.partition))
+    return {
+        "compared": len(found),
+        **{word: sum(each.judged == word for each in found) for word in order},
+        "translations": dict(sorted(Counter(each.translation for each in found).items())),
+        "landings": dict(sorted(Counter(each.landing for each in found).items())),
+        "positions": [group_line(each) for each in lines[:GROUPS]],
+    }
+
+
+def _flows(judgement: Judgement, ids: Iterable[str]) -> list[dict[str, Any]]:
+    places = sorted(judgement.partitions)
+    flows: dict[str, dict[str, Any]] = {id_: {"id": id_, **Counts().to_json(), "topics": []} for id_ in ids}
+    for flow, in_flow in groupby(places, key=lambda place: place.flow):
+        topics, total = [], Counts()
+        for (topic, target), in_topic in groupby(in_flow, key=lambda p: (p.topic, p.target_topic)):
+            counts = sum((judgement.partitions[place] for place in in_topic), Counts())
+            topics.append({"topic": topic, "target_topic": target, **counts.to_json()})
+            total += counts
+        flows[flow] = {"id": flow, **total.to_json(), "topics": topics}
+    return list(flows.values())
+
+
+def _window_json(window: Window) -> dict[str, Any]:
+    return {
+        **window.place._asdict(),
+        "source_start": window.source.start,
+        "source_end": window.source.end,
+        "target_start": window.target.start,
+        "target_end": window.target.end,
+        "barrier": window.tail.end,
+        "source_id": str(window.ids[0]),
+        "target_id": str(window.ids[1]),
+    }
+
+
+def _examples(confirmed: Iterable[Confirmed]) -> list[dict[str, Any]]:
+    """Coordinates only: keys and values of records are customers' data. Some of every kind and range come before many
+    of one."""
+    ranked: list[tuple[int, int, dict[str, Any]]] = []
+    for each in confirmed:
+        seen: Counter[str] = Counter()
+        for example in each.difference.examples:
+            line = {
+                **each.place._asdict(),
+                "kind": example.kind,
+                "source_offset": example.source_offset,
+                "target_offset": example.target_offset,
+                "components": list(example.components),
+            }
+            ranked.append((seen[example.kind], len(ranked), line))
+            seen[example.kind] += 1
+    few = heapq.nsmallest(EXAMPLES, ranked, key=lambda each: each[:2])
+    return [line for _, _, line in sorted(few, key=lambda each: each[1])]

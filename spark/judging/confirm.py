@@ -1,0 +1,130 @@
+"""What differs, record by record: every range whose sums differ is read once more on both sides and compared.
+
+A range is compared by itself at first. Where one of a partition lost records and another has more than it should,
+records may have moved between them: then both are compared with all that stands in between. A record that the range's
+source does not hold is looked for near by, so that what was copied twice is told from what is foreign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from spark.judging.subjects import Job, Readers, Subject
+from spark.judging.verdict import ChunkRow, Confirmed, spans_to_compare, suspects
+from spark.judging.window import Place
+from spark.reading.spans import Span
+from spark.reading.units import Unit
+
+JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
+NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice
+TAIL = 200_000  # pending offsets that are counted record by record; beyond, by offsets
+
+
+class Range(NamedTuple):
+    """What is compared at once. inside: records of chunks in it that are equal, and counted as such."""
+
+    place: Place
+    source: Span
+    target: Span
+    inside: int = 0
+
+
+def confirm(rows: Sequence[ChunkRow], subjects: dict[Place, Subject], readers: Readers, named: int) -> list[Confirmed]:
+    """The differences of all rows that differ. named: so many of a range are told one by one."""
+    found = _compared([Range(*each) for each in spans_to_compare(suspects(rows), JOINED)], subjects, readers, named)
+    joined = [
+        whole
+        for whole in (_joined(some, rows, subjects[some[0].place]) for some in _by_place(found))
+        if whole is not None
+    ]
+    again = {each.place: each for each in _compared(joined, subjects, readers, named)}
+    kept = [each for each in found if each.place not in again]
+    return sorted([*kept, *again.values()], key=lambda each: (each.place, each.target))
+
+
+def displaced(confirmed: Iterable[Confirmed]) -> list[str]:
+    """Of ranges that hold the same records in the same order, though not where the offset map cuts them."""
+    return [
+        f"{each.place.topic}-{each.place.partition}: the records of source offsets {each.source.start} to "
+        f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
+        "translated by it are wrong there"
+        for each in confirmed
+        if each.by == "records" and not each.difference.different and not each.difference.quarantined
+    ]
+
+
+def small(tail: Span) -> bool:
+    """Whether its records are counted one by one."""
+    return 0 < tail.end - tail.start <= TAIL
+
+
+def _compared(ranges: Sequence[Range], subjects: dict[Place, Subject], readers: Readers, named: int) -> list[Confirmed]:
+    jobs = [_job(each, subjects[each.place], named) for each in ranges]
+    found = []
+    for each, job, difference in zip(ranges, jobs, readers.differences(jobs) if jobs else (), strict=True):
+        cut_off = any(
+            other.place == each.place
+            and (each.target.end == other.target.start or each.target.start == other.target.end)
+            for other in ranges
+            if other is not each
+        )
+        if cut_off:  # a neighbour was left apart for its size: what moved over the cut counts twice
+            difference = replace(difference, exact=False)
+        difference = replace(difference, proven=max(0, difference.proven - each.inside))
+        found.append(Confirmed(each.place, Span(job.source.start, job.source.end), each.target, difference))
+    return found
+
+
+def _job(each: Range, s: Subject, named: int) -> Job:
+    source, window = each.source, s.window
+    last = each.target.end == window.target.end
+    if last and source.end == window.tail.start and small(window.tail):
+        source = Span(source.start, window.tail.end)  # a lost record makes the map end too early
+    near = (
+        Span(max(window.source.start, source.start - NEAR), source.start),
+        Span(source.end, min(window.tail.end if small(window.tail) else window.source.end, source.end + NEAR)),
+    )
+    around: tuple[Unit, ...] = tuple(s.unit(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start)
+    sides, kept = (s.unit(0, source, 0), s.unit(1, each.target, 1)), s.kept_in(source)
+    return Job(*sides, last and window.open_end, named, around, kept)
+
+
+def _by_place(found: Iterable[Confirmed]) -> Iterable[list[Confirmed]]:
+    ordered = sorted(found, key=lambda each: (each.place, each.target))
+    return (list(some) for _, some in groupby(ordered, key=lambda each: each.place))
+
+
+def _joined(found: Sequence[Confirmed], rows: Sequence[ChunkRow], subject: Subject) -> Range | None:
+    """The whole from the first to the last of a partition's ranges (its tail is one, too), if records may have moved
+    from one to another and all that stands in between can be compared with them."""
+    lost = sum(each.difference.missing + each.difference.pending for each in found)
+    more = sum(each.difference.duplicates + each.difference.foreign for each in found)
+    window, ends = subject.window, (found[-1].source.end, found[-1].target.end)
+    tail = small(window.tail) and ends[0] < window.tail.end
+    if (len(found) < 2 and not tail) or not (lost or tail) or not more:
+        return None
+    if tail:
+        ends = window.source.end, window.target.end
+    place, source = found[0].place, Span(found[0].source.start, ends[0])
+    target = Span(found[0].target.start, ends[1])
+    if max(source.end - source.start, target.end - target.start) > JOINED:
+        return None
+    within = sorted(
+        (row for row in rows if row.place == place and _inside(row.source, source) and _inside(row.target, target)),
+        key=lambda row: (row.target, row.source),
+    )
+    whole = all((a.source.end, a.target.end) == (b.source.start, b.target.start) for a, b in pairwise(within)) and all(
+        row.status in ("equal", "different") for row in within
+    )
+    ends = min(ends[0], window.source.end), ends[1]
+    if not whole or (within[-1].source.end, within[-1].target.end) != ends:  # not read in this proof, or gone
+        return None
+    inside = sum(row.source_sum.n for row in within if row.status == "equal")
+    return Range(place, Span(source.start, within[-1].source.end), target, inside)
+
+
+def _inside(span: Span, whole: Span) -> bool:
+    return whole.start <= span.start and span.end <= whole.end

@@ -1,0 +1,119 @@
+"""What is proven (`Subject`), and how ranges are read (`Readers`): by Spark, or by a plain loop in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from replicator.adoption.foreign import JoinedMap
+from replicator.offsetmap import OffsetMap
+from spark.judging.difference import EXAMPLES, Difference
+from spark.judging.window import CHUNK, Window
+from spark.reading.ids import AS_THEY_ARE, Ids
+from spark.reading.spans import Span
+from spark.reading.sums import UnitSum
+from spark.reading.units import By, Kept, Unit
+
+if TYPE_CHECKING:
+    from spark.judging.keys import StateFound, StateJob
+    from spark.judging.verdict import ChunkRow
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One partition to prove. `clusters` and `topic_ids`: source, then target. ids: schema ids that are rewritten.
+
+    in_place: the copy has the source's offsets (`offsets: aligned`), so each record is expected at its own. chunk: in
+    source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one another; they are
+    not read, but for those `again`. kept: what is in quarantine for it, by rising offsets. only_copy_compacts: the
+    target's cleaner takes what the source keeps.
+    """
+
+    window: Window
+    map: OffsetMap
+    clusters: tuple[str, str]
+    compacted: bool = False
+    timestamps: bool = True
+    skip: tuple[int, ...] = ()
+    only: tuple[int, ...] = ()
+    ids: Ids = AS_THEY_ARE
+    in_place: bool = False
+    chunk: int = CHUNK
+    earlier: tuple[ChunkRow, ...] = ()
+    again: tuple[ChunkRow, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    only_copy_compacts: bool = False
+
+    @property
+    def by_batches(self) -> bool:
+        """Whether its copy can be the source's batches as they are."""
+        return self.timestamps and self.ids == AS_THEY_ARE and not self.left_out
+
+    @property
+    def left_out(self) -> tuple[tuple[int, int], ...]:
+        """Target offsets of records that another copier left there twice, say, and that were accepted by name."""
+        return self.map.extra if isinstance(self.map, JoinedMap) else ()
+
+    def kept_in(self, source: Span) -> tuple[Kept, ...]:
+        return tuple(each for each in self.kept if source.start <= each.offset < source.end)
+
+    def unit(
+        self, side: int, span: Span, number: int, by: By = "records", known: Sequence[tuple[int, int]] = ()
+    ) -> Unit:
+        """What a task is told. side: 0 is the source, 1 the target. known: offsets that need not be read."""
+        place = self.window.place
+        left_out = sorted((*known, *(self.left_out if side == 1 else ())))
+        return Unit(
+            number,
+            self.clusters[side],
+            (place.topic, place.target_topic)[side],
+            str(self.window.ids[side]),
+            place.partition,
+            span.start,
+            span.end,
+            self.timestamps,
+            self.skip if side == 0 else (),
+            self.ids if side == 0 else AS_THEY_ARE,
+            tuple(each for each in left_out if each[0] < span.end and each[1] > span.start),
+            by,
+            self.in_place,
+            self.only if side == 1 else (),
+            around_known=bool(known),
+        )
+
+
+class Job(NamedTuple):
+    """Two ranges to be compared record by record; `open_end` and `limit` as in `difference.compare`. near: ranges of
+    the source around its own, in which records may stand that the copy has twice. kept: in quarantine."""
+
+    source: Unit
+    target: Unit
+    open_end: bool = False
+    limit: int = EXAMPLES
+    near: tuple[Unit, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    sums: Callable[[Sequence[Unit]], dict[int, UnitSum]]
+    differences: Callable[[Sequence[Job]], list[Difference]]
+    states: Callable[[Sequence[StateJob]], list[StateFound]] | None = None  # None: compacted logs that differ are told
+
+
+class ReadFailed(Exception):
+    """Ranges that could not be read."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(*errors)
+        self.errors = errors
+
+
+def read_units(units: Sequence[Unit], readers: Readers) -> dict[int, UnitSum]:
+    """Raises ReadFailed."""
+    read = readers.sums(units) if units else {}
+    errors = [f"{r.detail}." for r in read.values() if r.state == "failed"]
+    if errors:
+        raise ReadFailed(errors)
+    return read

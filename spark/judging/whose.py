@@ -1,0 +1,80 @@
+"""Whose records count: producer ids that a flow leaves out at its source, and those that are its own at the target.
+
+A batch carries the id of its producer for ever, and the registry of a cluster says which ids are Watershed's, for which
+flow, and which clusters their records were in (`clusters.producers`). An id is registered before its first batch: what
+is read behind a log's end names every producer of ours below that end, and any other id is an application's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusters.flows import read_flows
+from clusters.producers import read_producers
+from clusters.settings import ConnectionSettings
+from topology.plan import PlanFlow
+
+if TYPE_CHECKING:
+    from spark.judging.subjects import Readers, Subject
+
+NOBODY = -2  # no producer's id (-1 is that of batches without one)
+
+
+def shared(flow: PlanFlow) -> bool:
+    """Whether the plan says that others may write into the flow's target partitions: it copies in transactions then."""
+    return flow.merge or flow.delivery == "transactions"
+
+
+def left_out_at_source(flow: PlanFlow, source: ConnectionSettings, target_id: str) -> tuple[int, ...]:
+    """As the flow's loop guard has it (`replicator.guard`): what any flow brought when it forwards its own cluster's
+    only, else what was in the target before."""
+    if flow.guard == "none" and flow.forward != "local":
+        return ()
+    paths: dict[int, tuple[str | None, ...]] = {
+        record.producer_id: (record.source_cluster_id,)
+        for record in read_flows(source).values()
+        if record.producer_id is not None
+    }
+    paths |= {id_: producer.path for id_, producer in read_producers(source).items()}
+    return tuple(sorted(id_ for id_, path in paths.items() if flow.forward == "local" or target_id in path))
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Producer ids at a flow's target, in order. ours: that the flow writes with, or wrote with earlier; never empty.
+    known: of all flows."""
+
+    ours: tuple[int, ...]
+    known: tuple[int, ...]
+
+
+def writers_at(flow: PlanFlow, target: ConnectionSettings) -> Writers:
+    """Raises ClusterError."""
+    flows = read_flows(target)
+    by_id = {record.producer_id: id_ for id_, record in flows.items() if record.producer_id is not None}
+    by_id |= {id_: producer.flow for id_, producer in read_producers(target).items()}
+    ours = tuple(sorted(id_ for id_, written in by_id.items() if written == flow.id))
+    return Writers(ours or (NOBODY,), tuple(sorted(by_id)))
+
+
+def ids_of(flow: PlanFlow, target: ConnectionSettings) -> tuple[int, ...]:
+    """Of the flow itself. Raises ClusterError."""
+    return writers_at(flow, target).ours
+
+
+def of_applications(subjects: Sequence[Subject], known: Sequence[int], readers: Readers) -> Iterator[str]:
+    """What applications wrote into the windows of a flow's shared target partitions, by their batches' headers."""
+    units = [
+        replace(subject.unit(1, subject.window.target, number, "batches"), only=(), skip=tuple(known))
+        for number, subject in enumerate(subjects)
+        if subject.window.target.end > subject.window.target.start
+    ]
+    for number, read in sorted(readers.sums(units).items() if units else ()):
+        place, alias = subjects[number].window.place, subjects[number].clusters[1]
+        if read.sums.n:
+            yield (
+                f"{place.target_topic}-{place.partition} on {alias}: {read.sums.n} records of applications stand among "
+                f"those of flow {place.flow}; the plan says that others write there, so they are none of its"
+            )

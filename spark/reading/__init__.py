@@ -1,0 +1,1 @@
+"""Ranges of partitions as batches, digests, fingerprints and sums: what runs in Spark's tasks."""

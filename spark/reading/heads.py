@@ -1,0 +1,145 @@
+"""Headers of the record batches of one answer, all at once: where batches are, what they say of themselves, and which
+of them count.
+
+A batch: baseOffset i64, length i32, leaderEpoch i32, magic i8, crc u32, attributes i16, lastOffsetDelta i32,
+firstTimestamp i64, maxTimestamp i64, producerId i64, producerEpoch i16, baseSequence i32, count i32, payload
+(Kafka protocol, "Record Batch"; KIP-98). A topic of small batches has a million of them in 200 MB: one step of numpy
+for all of an answer costs less than one of Python for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from spark.reading.batches import BEHIND_CRC, HEAD, MAGIC_AT, CorruptBatch, aborts, new_format
+from spark.reading.xxh64 import I64
+
+HEAD_TYPE = np.dtype(
+    [
+        ("base", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("delta", ">i4"),
+        ("first", ">i8"),
+        ("newest", ">i8"),
+        ("producer", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+assert HEAD_TYPE.itemsize == HEAD
+
+Heads: TypeAlias = npt.NDArray[np.void]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+CODEC, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+_LENGTH_AT = 8
+
+
+def edges_of(records: memoryview) -> list[int]:
+    """Where whole batches begin, and behind the last of them where it ends; a cut-off last one is left out.
+
+    Raises CorruptBatch for a length that no batch has, OldFormat before magic 2.
+    """
+    at, last, end, edges = 0, len(records) - HEAD, len(records), [0]
+    number, add = int.from_bytes, edges.append
+    new_format(records)  # old messages may be shorter than a header
+    while at <= last:
+        if records[at + MAGIC_AT] != 2:
+            new_format(records[at:])
+        size = 12 + number(records[at + _LENGTH_AT : at + 12], "big", signed=True)
+        if size < HEAD:
+            raise CorruptBatch(number(records[at : at + 8], "big", signed=True), f"a length of {size - 12} bytes")
+        at += size
+        if at > end:
+            break
+        add(at)
+    return edges
+
+
+def behind(records: memoryview, edges: Sequence[int]) -> int:
+    """The offset behind the last whole batch, whatever it holds; -1 when there is none."""
+    if len(edges) < 2:
+        return -1
+    at = edges[-2]
+    return int.from_bytes(records[at : at + 8], "big") + int.from_bytes(records[at + 23 : at + 27], "big") + 1
+
+
+def heads_of(records: memoryview, edges: Sequence[int]) -> Heads:
+    """The headers of these batches, shape (n,); a copy, so that `records` may be overwritten."""
+    if len(edges) < 2:
+        return np.empty(0, dtype=HEAD_TYPE)
+    everywhere = np.ndarray((len(records) - HEAD + 1,), dtype=HEAD_TYPE, buffer=records, strides=(1,))
+    return everywhere[np.array(edges[:-1])]
+
+
+def last_offsets(heads: Heads) -> I64:
+    return np.asarray(heads["base"].astype(np.int64) + heads["delta"])
+
+
+def check(records: memoryview, edges: Sequence[int], heads: Heads) -> None:
+    """The CRC32C of every batch, verified over its bytes. Raises CorruptBatch."""
+    found = [crc32c(records[at + BEHIND_CRC : end]) for at, end in pairwise(edges)]
+    wrong = np.flatnonzero(heads["crc"] != np.array(found, dtype=np.uint32))
+    if len(wrong):
+        raise CorruptBatch(int(heads["base"][wrong[0]]), "checksum differs")
+
+
+def payloads_hashed(records: memoryview, edges: Sequence[int], each: Callable[[memoryview], int]) -> list[int]:
+    """A hash of the payload of every batch, as stored."""
+    return [each(records[at + HEAD : end]) for at, end in pairwise(edges)]
+
+
+def that_count(
+    records: memoryview,
+    edges: Sequence[int],
+    heads: Heads,
+    aborted: Sequence[tuple[int, int]],
+    skip: frozenset[int],
+    only: frozenset[int] = frozenset(),
+) -> Mask:
+    """Which batches count: those with records, no markers, none of aborted transactions, none of the producers to skip,
+    and where there are producers that count only theirs.
+
+    aborted: (producer id, first offset) as the answer lists them. It lists all that touch it, so nothing is remembered
+    between answers (Java consumer, CompletedFetch).
+    """
+    attributes = heads["attributes"].astype(np.int64)
+    counts: Mask = (heads["count"] > 0) & ((attributes & CONTROL) == 0)
+    if skip:
+        counts &= ~np.isin(heads["producer"], list(skip))
+    if only:
+        counts &= np.isin(heads["producer"], list(only))
+    if aborted:
+        counts &= ~_aborted(records, edges, heads, aborted)
+    return counts
+
+
+def _aborted(records: memoryview, edges: Sequence[int], heads: Heads, listed: Sequence[tuple[int, int]]) -> Mask:
+    found = np.zeros(len(heads), dtype=bool)
+    ahead, running = sorted(listed, key=lambda transaction: transaction[1]), set[int]()
+    some = np.flatnonzero(heads["attributes"] & (TRANSACTIONAL | CONTROL))
+    rows = zip(
+        some.tolist(),
+        last_offsets(heads)[some].tolist(),
+        heads["producer"][some].tolist(),
+        (heads["attributes"][some] & CONTROL != 0).tolist(),
+        strict=True,
+    )
+    for row, last, producer, control in rows:
+        while ahead and ahead[0][1] <= last:
+            running.add(ahead.pop(0)[0])
+        if not control:
+            found[row] = producer in running
+        elif aborts(records[edges[row] + HEAD : edges[row + 1]]):
+            running.discard(producer)
+    return found

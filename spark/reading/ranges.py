@@ -1,0 +1,174 @@
+"""Reading a range of one partition as batches, as digests of batches, or as fingerprints of records, from raw record
+batches (`clusters.wire`). Checksums of all bytes are verified. Only committed records count.
+
+This reader shares no code with the replicator, whose work it is to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from spark.errors import NotReadable
+from spark.fingerprint import Prints, print_slices
+from spark.reading.answers import Answer, Expired, PartitionAddress, answers
+from spark.reading.batches import HEAD, Batch, CorruptBatch, batch_at, decompress, located
+from spark.reading.digests import Digests, digests, hash_payload
+from spark.reading.heads import (
+    APPEND_TIME,
+    CODEC,
+    Heads,
+    Mask,
+    check,
+    heads_of,
+    last_offsets,
+    payloads_hashed,
+    that_count,
+)
+from spark.reading.links import Links
+from spark.reading.manners import links_to
+from spark.reading.schema_ids import translated
+from spark.reading.spans import Span
+from spark.reading.xxh64 import I64
+
+__all__ = ["Expired", "PartitionAddress", "read_all", "read_batches", "read_digests", "read_prints"]
+
+BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
+BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
+
+
+def read_prints(
+    address: PartitionAddress, span: Span, left_out: Sequence[tuple[int, int]] = (), links: Links | None = None
+) -> Iterator[Prints]:
+    """Fingerprints of the committed records of `span`, block by block in log order. left_out: offsets (first, end), in
+    order and apart from one another; a batch wholly in them is not opened. links: what to read through, if not what the
+    task has.
+
+    Raises Expired, NotReadable, ClusterError.
+    """
+    with _readable(address, links) as through:
+        for answer in answers(address, span, through):
+            heads = heads_of(answer.records, answer.edges)
+            check(answer.records, answer.edges, heads)
+            rows = np.flatnonzero(_wanted(address, span, answer, heads, left_out))
+            records = np.cumsum(heads["count"][rows], dtype=np.int64)
+            turns = np.flatnonzero(np.diff(records // BLOCK_RECORDS)) + 1
+            for block in np.split(rows, turns) if len(rows) else ():
+                yield _prints(address, answer, heads, block, span)
+
+
+def read_digests(address: PartitionAddress, span: Span) -> Iterator[Digests]:
+    """Digests of the committed batches that `span` touches, block by block in log order: the first may begin before it
+    and the last may end behind it.
+
+    Raises Expired, NotReadable, ClusterError.
+    """
+    waiting: list[Heads] = []
+    payloads: list[int] = []
+    with _readable(address) as links:
+        for answer in answers(address, span, links):
+            heads = heads_of(answer.records, answer.edges)
+            check(answer.records, answer.edges, heads)
+            hashes = payloads_hashed(answer.records, answer.edges, hash_payload)
+            wanted = _wanted(address, span, answer, heads)
+            if wanted.all():
+                waiting.append(heads)
+                payloads += hashes
+            else:
+                waiting.append(heads[wanted])
+                payloads += [hashes[row] for row in np.flatnonzero(wanted).tolist()]
+            if len(payloads) >= BLOCK_BATCHES:
+                yield digests(np.concatenate(waiting), payloads)
+                waiting, payloads = [], []
+    if payloads:
+        yield digests(np.concatenate(waiting), payloads)
+
+
+def read_batches(
+    address: PartitionAddress, span: Span, *, committed: bool = True, left_out: Sequence[tuple[int, int]] = ()
+) -> Iterator[Batch]:
+    """Batches with records that touch `span`, in log order: the first may begin before it, the last end behind it.
+
+    committed: without markers, what was aborted and what was emptied by the cleaner; else all that the log holds,
+    up to its high watermark. left_out: as for `read_prints`. Raises Expired, NotReadable, ClusterError.
+    """
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    with _readable(address) as links:
+        for answer in answers(address, span, links, isolation=isolation, keep=True):
+            heads = heads_of(answer.records, answer.edges)
+            check(answer.records, answer.edges, heads)
+            wanted = _wanted(address, span, answer, heads, left_out, committed=committed)
+            for row in np.flatnonzero(wanted).tolist():
+                yield batch_at(answer.records, answer.edges[row], answer.edges[row + 1])
+
+
+def read_all(address: PartitionAddress, span: Span, links: Links | None = None) -> Prints:
+    """The whole span as one block (for record-level comparison of a small one)."""
+    blocks = list(read_prints(address, span, links=links))
+    names = ("offset", "fp", "kh", "vh", "hh", "ts")
+    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64)
+    columns = [
+        np.concatenate([getattr(b, name) for b in blocks]) if blocks else np.empty(0, dtype=kind)
+        for name, kind in zip(names, types, strict=True)
+    ]
+    return Prints(*columns, size=sum(b.size for b in blocks))
+
+
+def _wanted(
+    address: PartitionAddress,
+    span: Span,
+    answer: Answer,
+    heads: Heads,
+    left_out: Sequence[tuple[int, int]] = (),
+    *,
+    committed: bool = True,
+) -> Mask:
+    """Which batches of an answer have something to say of the span."""
+    last = last_offsets(heads)
+    wanted: Mask = (last >= answer.position) & (heads["base"] < span.end)
+    if committed:
+        wanted &= that_count(answer.records, answer.edges, heads, answer.aborted, *address.whose)
+    if left_out:
+        wanted &= ~_within(heads["base"].astype(np.int64), last, left_out)
+    return wanted
+
+
+def _prints(address: PartitionAddress, answer: Answer, heads: Heads, rows: I64, span: Span) -> Prints:
+    """Of these batches of an answer. Raises NotReadable."""
+    some, edges, records = heads[rows], answer.edges, answer.records
+    base, count, first, newest = (some[name].astype(np.int64) for name in ("base", "count", "first", "newest"))
+    codecs = (some["attributes"] & CODEC).tolist()
+    try:
+        bodies = [
+            decompress(codec, records[edges[row] + HEAD : edges[row + 1]], offset)
+            for row, codec, offset in zip(rows.tolist(), codecs, base.tolist(), strict=True)
+        ]
+        slices = located(bodies, base, count, first, newest, some["attributes"] & APPEND_TIME != 0)
+        prints = print_slices(translated(slices, address.ids), timestamps=address.timestamps)
+    except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
+        raise NotReadable(f"{address}: {error}") from None
+    return prints.between(span.start, span.end)
+
+
+def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> Mask:
+    """Which batches lie wholly in one of the spans."""
+    first, end = np.array(spans, dtype=np.int64).T
+    at = np.searchsorted(first, base, side="right") - 1
+    found: Mask = (at >= 0) & (last < end[np.maximum(at, 0)])
+    return found
+
+
+@contextmanager
+def _readable(address: PartitionAddress, links: Links | None = None) -> Iterator[Links]:
+    """Links for as long as a range is read; what the log itself holds wrong is told with its place."""
+    try:
+        if links is not None:
+            yield links
+        else:
+            with links_to(address.settings) as found:
+                yield found
+    except (CorruptBatch, ValueError) as error:
+        raise NotReadable(f"{address}: {error}") from None

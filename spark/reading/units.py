@@ -1,0 +1,79 @@
+"""Ranges to read: what a task of the proof is told, and how ranges are shared out among tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from spark.reading.ids import AS_THEY_ARE, Ids
+
+By = Literal["batches", "lists", "records"]
+
+
+class Kept(NamedTuple):
+    """A source record that is kept in quarantine: its offset, and the fingerprints that it may have; none where it is
+    not whole."""
+
+    offset: int
+    prints: tuple[int, ...] = ()
+    keyless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One range to read and sum up; `id` finds its row again. left_out: offsets (first, end) that do not count.
+    skip: producer ids that do not count, only: those that alone do.
+
+    by: what is summed up, digests of whole batches (`spark.reading.digests`), the same and a list of them, or
+    fingerprints of records. in_place: each counts by its offset instead of by its ordinal, so that the same records at
+    other offsets differ. around_known: `left_out` is what is known to be the same on both sides, so it counts, too,
+    between how many of those spans a record stands.
+    """
+
+    id: int
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    timestamps: bool = True
+    skip: tuple[int, ...] = ()
+    ids: Ids = AS_THEY_ARE
+    left_out: tuple[tuple[int, int], ...] = ()
+    by: By = "records"
+    in_place: bool = False
+    only: tuple[int, ...] = ()
+    around_known: bool = False
+
+
+def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
+    """Units in log order, grouped into about `tasks` stretches of like length, each of one cluster."""
+    share = max(1, -(-sum(unit.end - unit.start for unit in units) // max(1, tasks)))
+    stretches: list[list[Unit]] = []
+    length = 0
+    for unit in sorted(units, key=lambda unit: (*_log(unit)[:-1], unit.start, unit.end)):
+        if not stretches or stretches[-1][-1].cluster != unit.cluster or length >= share:
+            stretches.append([])
+            length = 0
+        stretches[-1].append(unit)
+        length += unit.end - unit.start
+    return sorted(stretches, key=lambda units: -sum(unit.end - unit.start for unit in units))
+
+
+def runs_of(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """Units that follow one another in one log, so that they can be read as one stream."""
+    run: list[Unit] = []
+    for unit in units:
+        if run and (_log(run[-1]) != _log(unit) or run[-1].end != unit.start):
+            yield run
+            run = []
+        run.append(unit)
+    if run:
+        yield run
+
+
+def _log(unit: Unit) -> tuple[str, str, int, By, bool, tuple[int, ...], tuple[int, ...], Ids]:
+    """What units must share to be read as one stream."""
+    return unit.cluster, unit.topic_id, unit.partition, unit.by, unit.timestamps, unit.skip, unit.only, unit.ids

@@ -1,0 +1,101 @@
+"""A proof that stays when it has ended, for the order to prove what has come since.
+
+While producers are fenced nobody writes, and an application takes fifteen seconds until it reads. So the one that has
+proven the history keeps its session and its executors' Python. Orders come on standard input, one a line: the arguments
+of `python -m spark.verify` as a JSON list. When that ends, whoever could order is gone, and so are we.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from io import FileIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from clusters.control import SLOTS
+from clusters.errors import ClusterError
+from clusters.settings import ConnectionSettings
+from replicator.ledger_tail import LedgerTail
+from spark.judging.observe import Aligned
+from spark.session import end_session, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PULSE_S = 20.0  # Spark ends a Python worker that had nothing to do for a minute (PythonWorkerFactory)
+PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
+
+
+@dataclass(slots=True)
+class Warm:
+    """What proofs share: a session that is made when first asked for, and ledgers that are followed."""
+
+    _ledgers: dict[tuple[str, str], LedgerTail] = field(init=False, default_factory=dict)
+    _session: SparkSession | None = field(init=False, default=None)
+
+    def session(self) -> SparkSession:
+        if self._session is None:
+            self._session = spark_session("watershed-verify")
+        return self._session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            end_session(self._session)
+
+    def alignment(self, target: ConnectionSettings, flow: str) -> dict[tuple[str, int], Aligned]:
+        """As `spark.judging.observe.ledger_alignment`."""
+        place = (target.alias, flow)
+        if place not in self._ledgers:
+            self._ledgers[place] = LedgerTail(target, flow, range(SLOTS))
+        copies = self._ledgers[place].read().copies()
+        return {(key.topic, key.partition): Aligned(*found) for key, found in copies.items() if key.flow == flow}
+
+    def pulse(self) -> None:
+        """A task for every core, which loads what a proof's tasks load. Raises SparkError; a cluster that does not
+        answer is asked again by the proof."""
+        for ledger in self._ledgers.values():
+            with contextlib.suppress(ClusterError):
+                ledger.read()
+        from spark.failure import told_as_ours
+
+        with told_as_ours("the application that waits has lost its session", "A new one proves what this would have"):
+            context = self.session().sparkContext
+            cores = context.defaultParallelism
+            context.parallelize(range(cores), cores).foreachPartition(warmed)
+
+
+def warmed(_rows: Iterable[int]) -> None:
+    """A task of a pulse."""
+    import spark.engine  # noqa: F401
+
+    time.sleep(PULSE_TASK_S)
+
+
+def stand_by(
+    orders: FileIO,
+    prove: Callable[[list[str]], object],
+    pulse: Callable[[], None],
+    bound: float,
+    every: float = PULSE_S,
+) -> None:
+    """Prove what is ordered until `orders` ends, or for `bound` seconds; `pulse` every so many seconds in between."""
+    ends = time.monotonic() + bound
+    pulse()
+    while (left := ends - time.monotonic()) > 0:
+        if not select.select([orders], [], [], min(every, left))[0]:
+            pulse()
+            continue
+        line = orders.readline()
+        if not line.endswith(b"\n"):
+            return
+        prove([str(word) for word in json.loads(line)])

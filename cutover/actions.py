@@ -7,7 +7,7 @@ the observation named in its docstring (`cutover.observations`), or with `Failed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from clusters.names import TopicPartition
@@ -88,8 +88,15 @@ class LookAtTopics(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtTime(Action):
+    """→ TimeSeen: what the wall clock says, for windows only; everything else counts monotonic milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class LookAtFlow(Action):
-    """→ FlowSeen: desired state and loud partitions of the migration's flow."""
+    """→ FlowSeen: desired state and loud partitions of a flow; None: the one along which applications move."""
+
+    flow: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,22 @@ class LookAtGroup(Action):
 
     side: Side
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtGroupConfigs(Action):
+    """→ GroupConfigsSeen"""
+
+    side: Side
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtReaders(Action):
+    """→ ReadersSeen: every live group with positions in these topics of that side."""
+
+    side: Side
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +133,11 @@ class LookAtLogs(Action):
 
 @dataclass(frozen=True, slots=True)
 class LookAtCopies(Action):
-    """→ CopiesSeen: the ledger's map and the target's log end for each of the *source* partitions."""
+    """→ CopiesSeen: the ledger's map and the target's log end for each of the *source* partitions of a flow; None: the
+    one along which applications move."""
 
     places: tuple[TopicPartition, ...]
+    flow: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,76 @@ class LookAtApplication(Action):
 
     name: str
     role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtFence(Action):
+    """→ FenceSeen: what of a fence's kind is in force now, as the snapshot from which it is raised and lowered.
+
+    topics are those of `side`; names: the applications that it keeps out (their principals and client ids are in the
+    plan). rate: what a `quota` leaves them, bytes a second and broker."""
+
+    kind: str
+    side: Side
+    topics: tuple[str, ...]
+    names: tuple[str, ...]
+    rate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtWriters(Action):
+    """→ WritersSeen: who wrote to these partitions, as far as brokers tell. since: whoever wrote at or behind these
+    offsets, read from the log itself; without it, the producers that leaders remember (DescribeProducers, KIP-664)."""
+
+    side: Side
+    places: tuple[TopicPartition, ...]
+    since: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookWhetherAnswers(Action):
+    """→ AnswersSeen: whether any broker of that side answers, known within seconds also where they only hang."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtLastSight(Action):
+    """→ LastSightSeen: what workers last reported of these *source* partitions. Asks the target alone."""
+
+    places: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtCutOff(Action):
+    """→ CutOffSeen: whether workers could be kept out (`CutOff`) by this process; nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtRights(Action):
+    """→ RightsSeen: the rights to write that the flow holds back at its target (`include_write: on_failover`), as far
+    as they are about one of these topics and groups of the target; no topic: all of them. remembered: as workers last
+    read them from the source, which is not asked."""
+
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    remembered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtDivergence(Action):
+    """→ DivergenceSeen: what applications wrote to that side at or behind these offsets; records that flows of
+    Watershed brought there are not among it."""
+
+    side: Side
+    since: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtHooks(Action):
+    """→ HooksSeen: whether these hooks could be called; none of them is."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +269,16 @@ class StartApplication(Deed):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Deed):
-    """→ GroupSeen, read back. Only for an empty group; a live one is answered with Failed."""
+    """→ GroupSeen, read back. Only for an empty group; a live one is answered with Failed.
+
+    texts: what stands beside the offsets. kind: of the group (`GroupSeen.kind`); of a share group the offsets are its
+    start offsets."""
 
     side: Side
     group: str
     offsets: Mapping[TopicPartition, int]
+    texts: Mapping[TopicPartition, str] = field(default_factory=dict)
+    kind: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +290,120 @@ class ForgetGroup(Deed):
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseFence(Deed):
+    """Keep the applications from writing → FenceSeen, read back. `snapshot`: of LookAtFence, journaled with the deed
+    before it is done, so that a dead driver's successor knows what stood there."""
+
+    kind: str
+    side: Side
+    topics: tuple[str, ...]
+    names: tuple[str, ...]
+    snapshot: Json
+
+
+@dataclass(frozen=True, slots=True)
+class LowerFence(Deed):
+    """The exact inverse of RaiseFence with the same snapshot → FenceSeen, read back."""
+
+    kind: str
+    side: Side
+    topics: tuple[str, ...]
+    names: tuple[str, ...]
+    snapshot: Json
+
+
+@dataclass(frozen=True, slots=True)
+class CallHook(Deed):
+    """One of `migration.hooks` → HookSeen. `point`: when it is called (`before`, `fenced`, `switched`, `rolled_back`,
+    `check`, `raise`, `lower`); `key` is the same however often it is called for one purpose (idempotency)."""
+
+    name: str
+    point: str
+    key: str
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlow(Deed):
+    """Let a declared flow copy: its desired state becomes `running` → FlowSeen, read back.
+
+    begin: source topic → partition → the offset at which a partition begins that the flow has not copied yet, instead
+    of where the plan says (`cutover.offsets.to_json`)."""
+
+    flow: str
+    begin: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StopFlow(Deed):
-    """The migration's flow is not to copy any more: its desired state becomes `stopped` → FlowSeen, read back."""
+    """A flow is not to copy any more: its desired state becomes `stopped` → FlowSeen, read back. None: the one along
+    which applications move."""
+
+    flow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetireTopics(Deed):
+    """A flow is not to copy these source topics any more, though it selects them: their target partitions are written
+    to by applications now, which its workers would take for a foreign writer at their next restart → FlowSeen, read
+    back. flow None: the one along which applications move."""
+
+    topics: tuple[str, ...]
+    flow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeTopics(Deed):
+    """The inverse of RetireTopics: the flow copies them again → FlowSeen, read back."""
+
+    topics: tuple[str, ...]
+    flow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin(Deed):
+    """Let a flow that copies by sequence numbers go on behind what applications wrote at its target, and the flow
+    `back` has carried to its source → RejoinSeen. order: the name of the orders to its workers, one a partition.
+
+    returns: source topic → partition → [cut, copied, base, position] (`replicator.rejoining.Return`)."""
+
+    flow: str
+    back: str
+    order: str
+    returns: Json
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff(Deed):
+    """No worker of the flow can append to these *target* partitions any more, also one that stood still and wakes up
+    with batches in hand: its producers are fenced in the log → CutOffSeen. offsets: log ends from before, behind which
+    the fence is looked for."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveRights(Deed):
+    """Give these rights (`RightsSeen.missing`) at the target → RightsSeen, when every broker there shows them."""
+
+    rights: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRights(Deed):
+    """The exact inverse of GiveRights with the same rights → RightsSeen, when no broker of that side shows them."""
+
+    side: Side
+    rights: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun(Deed):
+    """Write down the end of another run of this topology, which this one has taken back, if it has none → Noted."""
+
+    run: str
+    state: Literal["rolled_back", "abandoned"]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

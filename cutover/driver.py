@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clusters.settings import ConnectionSettings
-from cutover.actions import Action, AskApproval, Begin, Deed, Finish, Json, Pause, Prove, Recall, Say, Seal
-from cutover.applications import Applications, Confirm
-from cutover.consumers_first import UNDOS, Result, consumers_first
+from cutover.actions import Action, AskApproval, Begin, Deed, EndRun, Finish, Json, Pause, Prove, Recall, Say, Seal
+from cutover.course import Course, migrate_course
 from cutover.errors import NothingToResume, NotSupported
-from cutover.evidence import Identity, write_evidence
+from cutover.evidence.pack import Identity, stopped_ms, write_evidence
 from cutover.ground import Ground
-from cutover.journal import RUN, Journal, Kind, outcome_of
-from cutover.journal_topic import TopicLog
-from cutover.live import LiveWorld
+from cutover.hooks.calling import Hooks
+from cutover.journal.chain import RUN, Journal, Kind, outcome_of
+from cutover.journal.topic import TopicLog
+from cutover.live.applications import Applications, Confirm
+from cutover.live.world import LiveWorld
 from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recalled, Recorded, Sealed
 from cutover.offsets import to_json
-from cutover.policy import Policy, policy_of
+from cutover.policy import Policy
+from cutover.procedure import UNDOS, Result, proceed
 from cutover.runs import Claim, claim
-from cutover.steps import PRESENTATION, Step, steps_of, undo_of
+from cutover.steps import Step, undo_of
 from topology.plan import Migration as PlanMigration
-from topology.plan import Plan, Verify, Wave
+from topology.plan import Plan
+
+STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Event:
 
 
 class World(Protocol):
-    """`cutover.live.LiveWorld`, or a fake one in tests."""
+    """`cutover.live.world.LiveWorld`, or a fake one in tests."""
 
     def answer(self, action: Action) -> Observation: ...
 
@@ -57,7 +61,8 @@ def approve_all(ask: AskApproval) -> ApprovalSeen:
 
 
 class Migration:
-    """One wave's migration. `settings` by cluster alias; `journal` and `world` default to the real ones.
+    """One run: of a wave's migration, or of another `course`. `settings` by cluster alias; `journal` and `world`
+    default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
     resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`giving_up`), for
@@ -80,15 +85,16 @@ class Migration:
         journal: Journal | None = None,
         world: World | None = None,
         policy: Policy | None = None,
+        course: Course | None = None,
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
         abandon: bool = False,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
-        migration, self.wave = wave_of(plan, wave)
-        self.plan, self.flow = plan, plan.flow(migration.flow)
-        self.policy = policy or policy_of(self.wave)
+        self.course = course or migrate_course(plan, wave, policy)
+        self.plan, self.flow, self.wave = plan, self.course.flow, self.course.wave
+        self.policy = self.course.policy
         self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
         self.run_id = run_id
         self._resume, self._abandon = resume, abandon
@@ -98,11 +104,13 @@ class Migration:
         self._evidence = evidence
         if world is None:
             assert settings is not None, "without a world, the connection settings are needed"
-            applications = applications or applications_of(migration, confirm=None)
-            world = LiveWorld(plan, self.flow, settings, applications, clock)
+            assert plan.migration is not None
+            applications = applications or applications_of(plan.migration, confirm=None)
+            hooks = Hooks(plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep)
+            world = LiveWorld(plan, self.flow, settings, applications, clock, hooks)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
-            journal = Journal(TopicLog(settings[self.flow.target]), plan.topology, secrets.token_hex(8))
+            journal = Journal(TopicLog(settings[self.course.journal]), plan.topology, secrets.token_hex(8))
         self.world, self.journal = world, journal
         self._claim: Claim | None = None
         self._step = RUN
@@ -111,7 +119,7 @@ class Migration:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return steps_of(self.policy)
+        return self.course.steps
 
     def run(self, until_step: str | None = None) -> Result:
         """Run from where the journal stands to the end, or through `until_step` (result `paused`).
@@ -153,7 +161,7 @@ class Migration:
         self._claim = claim(
             self.journal,
             self.plan,
-            self.wave.name,
+            self.course,
             self.actor,
             self.run_id,
             resume=self._resume,
@@ -163,8 +171,8 @@ class Migration:
         self.run_id = self._claim.run
         if self._claim.ended is not None:
             return self._claim.ended
-        ground = Ground(self.flow, self.wave, self.policy)
-        migration = consumers_first(ground)
+        ground = Ground(self.flow, self.wave, self.policy, earlier=self.course.earlier)
+        migration = proceed(ground, self.steps)
         action = next(migration)
         while True:
             answer = self._answer(action)
@@ -186,7 +194,16 @@ class Migration:
             self._write(RUN, "outcome", seen)
         else:
             self._write(self._step, "outcome", seen, deed=result.state)
-        self._tell("ended", f"{result.state}" + (f": {result.reason}" if result.reason else ""), seen)
+        if result.state != "done":  # that one was sealed; of the others there is a pack as far as they came
+            try:
+                self._write_evidence(result.state)
+            except OSError as error:
+                self._tell("seen", _unwritten(error))
+        told = f"{result.state}" + (f": {result.reason}" if result.reason else "")
+        stopped = stopped_ms(self.journal.chain.run(self.run_id or ""))
+        if result.state == "done" and stopped is not None:
+            told += f"; producers stood still for at most {stopped / 1000:.1f} s"
+        self._tell("ended", told, seen)
         return result
 
     def _answer(self, action: Action) -> Observation:
@@ -195,7 +212,7 @@ class Migration:
                 return self._begin(action)
             case Finish():
                 self._write(action.step, "outcome", {"outcome": action.outcome, "refused": action.refused})
-                shown = PRESENTATION[action.step].done
+                shown = self.course.shown(action.step).done
                 if action.refused is None:
                     self._tell("done", shown, action.outcome)
                 else:
@@ -225,35 +242,60 @@ class Migration:
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded
-            self._tell("skipped", f"{PRESENTATION[action.step].done} (in the journal)", outcome)
+            self._tell("skipped", f"{self.course.shown(action.step).done} (in the journal)", outcome)
             return Recorded(self._now(), outcome, refused)
         if self._only is not None and not action.undo and action.step != self._only:
             raise NothingToResume(
                 f"step {self._only} of run {self.run_id} has to wait: {action.step} before it is not done"
             )
+        ago_ms = self._claim.begun_ago_ms(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
-        self._tell("begin", PRESENTATION[action.step].doing)
-        return Recorded(self._now())
+        self._tell("begin", self.course.shown(action.step).doing)
+        return Recorded(self._now(), ago_ms=ago_ms)
 
     def _do(self, deed: Deed) -> Observation:
         name, what = type(deed).__name__, _deed_json(deed)
         self._write(self._step, "intent", what, deed=name)
+        began = self._clock()
         self._tell("deed", f"{name} {' '.join(str(v) for v in what.values() if isinstance(v, str))}".rstrip(), what)
-        seen = self._seal() if isinstance(deed, Seal) else self.world.answer(deed)
+        self._still_ours(began)
+        seen = self._done_here(deed)
         failed = {"failed": seen.error} if isinstance(seen, Failed) else {}
         self._write(self._step, "outcome", {**what, **failed}, deed=name)
         return seen
 
+    def _still_ours(self, began: float) -> None:
+        """Raises Superseded when the run was taken over since its last entry. Looked at only when this process stood
+        still meanwhile: a terminal that is held (Ctrl-S) stops it just here, for as long as somebody likes."""
+        if self._clock() - began > STOOD_STILL_S:
+            self.journal.only_ours()
+
+    def _done_here(self, deed: Deed) -> Observation:
+        """Some deeds are the driver's own."""
+        match deed:
+            case Seal():
+                return self._seal()
+            case EndRun(run, state, reason):
+                assert self._claim is not None
+                self._claim.end_other(run, state, reason.format(run=self.run_id))
+                return Noted(self._now())
+            case _:
+                return self.world.answer(deed)
+
     def _seal(self) -> Observation:
+        assert self.run_id is not None
+        try:
+            path = self._write_evidence("done")
+        except OSError as error:
+            return Failed(self._now(), _unwritten(error), transient=False)
+        return Sealed(self._now(), str(path), self.journal.chain.root)
+
+    def _write_evidence(self, state: str) -> Path:
+        """Raises OSError."""
         assert self.run_id is not None
         directory = self._evidence() if callable(self._evidence) else self._evidence
         directory = directory or Path(".watershed") / "evidence" / self.plan.topology / self.run_id
-        identity = Identity(self.plan, self.flow, self.wave, self.run_id, self.steps)
-        try:
-            path = write_evidence(directory, identity, self.journal.chain)
-        except OSError as error:
-            return Failed(self._now(), f"the evidence cannot be written to {directory}: {error.strerror}", False)
-        return Sealed(self._now(), str(path), self.journal.chain.root)
+        return write_evidence(directory, Identity(self.plan, self.course, self.run_id), self.journal.chain, state)
 
     def _write(self, step: str, kind: Kind, observation: Json, deed: str = "") -> None:
         assert self._claim is not None
@@ -267,34 +309,6 @@ class Migration:
         return int(self._clock() * 1000)
 
 
-def wave_of(plan: Plan, wave: str | None) -> tuple[PlanMigration, Wave]:
-    """The migration and the wave to run. Raises NotSupported, in words for the person who wrote the file."""
-    migration = plan.migration
-    if migration is None:
-        raise NotSupported(f"topology {plan.topology} declares no migration; add a `migration:` section")
-    names = [found.name for found in migration.waves]
-    if not names:
-        raise NotSupported(f"the migration of topology {plan.topology} has no waves")
-    if wave is not None and wave not in names:
-        raise NotSupported(f"there is no wave {wave}; the migration has {', '.join(names)}")
-    if len(names) > 1:
-        raise NotSupported(
-            f"this version migrates one wave, and {plan.topology} has {len(names)} ({', '.join(names)}); "
-            "keep one wave in the file"
-        )
-    found = migration.waves[0]
-    if found.strategy != "consumers_first":
-        raise NotSupported(f"wave {found.name} has strategy {found.strategy}; this version runs consumers_first only")
-    for place, gates in (("before", found.gates_before), ("after", found.gates_after)):
-        for gate in gates:
-            if isinstance(gate, Verify) and gate.level != "L1":
-                raise NotSupported(
-                    f"wave {found.name}, gates.{place}: verify asks for level {gate.level}, and this version proves L1 "
-                    "only; use level L1"
-                )
-    return migration, found
-
-
 def applications_of(migration: PlanMigration, confirm: Confirm | None) -> Applications:
     """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
 
@@ -303,10 +317,14 @@ def applications_of(migration: PlanMigration, confirm: Confirm | None) -> Applic
     return Applications({name: app.http for name, app in migration.applications.items()}, confirm)
 
 
+def _unwritten(error: OSError) -> str:
+    return f"the evidence cannot be written to {error.filename}: {error.strerror}"
+
+
 def _done(answer: Observation) -> bool:
     return isinstance(answer, Recorded) and answer.outcome is not None and answer.refused is None
 
 
 def _deed_json(deed: Deed) -> dict[str, Any]:
     fields = {name: getattr(deed, name) for name in deed.__dataclass_fields__}
-    return {name: to_json(value) if name == "offsets" else value for name, value in fields.items()}
+    return {name: to_json(value) if name == "offsets" else value for name, value in fields.items() if name != "texts"}

@@ -4,7 +4,10 @@ CutoverError
 ├── Refused            a gate said no; `seen` holds what it saw (a result, exit 1; inside the generator)
 ├── Locked             another run of this topology is unfinished; names its holder
 ├── PlanChanged        the unfinished run was started with another plan
+├── WaveBlocked        the waves that this one comes after are not done; names them
+├── WaveDone           the wave is done already (exit 0: what was asked for is true)
 ├── NothingToResume    --resume or --step without a run that it could belong to
+├── NothingToRollBack  no migration of the wave has passed its point of no return
 ├── Superseded         another process took this run over; this one must not act any more
 ├── BrokenChain        the journal does not hash to itself: somebody changed or removed an entry
 └── NotSupported       a migration that this version cannot run yet, by name
@@ -48,6 +51,24 @@ class NothingToResume(CutoverError):
     """There is no unfinished run, or the step asked for is not the next one."""
 
     exit_code = 1
+
+
+class NothingToRollBack(CutoverError):
+    """No migration of the wave has passed its point of no return."""
+
+    exit_code = 1
+
+
+class WaveBlocked(CutoverError):
+    """Waves that come before are not done."""
+
+    exit_code = 1
+
+
+class WaveDone(CutoverError):
+    """There is nothing to do: the wave was migrated before, and was not taken back since."""
+
+    exit_code = 0
 
 
 class Superseded(CutoverError):

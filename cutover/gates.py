@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from cutover.actions import (
     AskApproval,
     Json,
     LookAtApplication,
     LookAtCluster,
     LookAtFlow,
-    LookAtGroup,
+    LookAtTime,
     LookAtTopics,
     Prove,
     Role,
 )
 from cutover.errors import Refused
-from cutover.ground import Ground, Progress, copies, source_logs, target_logs
+from cutover.fences.fencing import look_at_fence
+from cutover.ground import Ground, Progress, copies, source_logs
+from cutover.groups.kinds import left_behind, look_at_groups
+from cutover.groups.lagging import consumer_lag
+from cutover.hooks.steps import usable
 from cutover.observations import (
     ApplicationSeen,
     ApprovalSeen,
     ClusterSeen,
     FlowSeen,
-    GroupSeen,
     ProofSeen,
+    TimeSeen,
     TopicsSeen,
 )
-from cutover.offsets import show, to_json
+from cutover.offsets import to_json
+from cutover.rights import look_at_rights
 from cutover.waiting import Asking, Check, ask, wait
+from topology.plan import Window
 
 
 def preflight(ground: Ground, note: Json) -> Asking[None]:
     """Everything that can be found wrong before a single client is stopped, all of it in one message."""
     problems: list[str] = []
-    note["clusters"] = yield from _clusters(ground, problems)
-    note["partitions"] = yield from _topics(ground, problems)
+    note["clusters"] = yield from look_at_clusters(ground, problems)
+    note["partitions"] = yield from look_at_topics(ground, problems)
     yield from _flow(ground, sorted(note["partitions"]), problems)
-    note["groups"] = yield from _groups(ground, set(note["partitions"]), problems)
+    note["groups"] = yield from look_at_groups(ground, set(note["partitions"]), problems)
+    note["left_behind"] = yield from left_behind(ground, set(note["partitions"]))
     note["applications"] = yield from _applications(ground, problems)
+    yield from usable(ground, problems)
+    if ground.policy.fence.kind != "stop":
+        note["fence"] = yield from look_at_fence(ground, note["partitions"], problems)
+    if ground.flow.sync.acls.holds_back:
+        note["rights"] = yield from look_at_rights(ground, note["partitions"], problems)
     if problems:
         raise Refused("; ".join(problems), {"problems": problems})
 
 
-def _clusters(ground: Ground, problems: list[str]) -> Asking[Json]:
+def look_at_clusters(ground: Ground, problems: list[str]) -> Asking[Json]:
     source = yield from ask(LookAtCluster("source"), ClusterSeen, ground.policy)
     target = yield from ask(LookAtCluster("target"), ClusterSeen, ground.policy)
     for seen in (source, target):
@@ -51,7 +65,7 @@ def _clusters(ground: Ground, problems: list[str]) -> Asking[Json]:
     return {seen.alias: {"cluster_id": seen.cluster_id, "brokers": seen.brokers} for seen in (source, target)}
 
 
-def _topics(ground: Ground, problems: list[str]) -> Asking[dict[str, int]]:
+def look_at_topics(ground: Ground, problems: list[str]) -> Asking[dict[str, int]]:
     source = yield from ask(LookAtTopics("source"), TopicsSeen, ground.policy)
     target = yield from ask(LookAtTopics("target"), TopicsSeen, ground.policy)
     wanted = ground.wave.topics or tuple(sorted(t for t in source.partitions if ground.flow.selects(t)))
@@ -87,31 +101,22 @@ def _flow(ground: Ground, topics: list[str], problems: list[str]) -> Asking[None
     for topic in topics:
         if topic in seen.loud:
             problems.append(f"topic {topic}: {seen.loud[topic]}")
+        if topic in seen.retired:
+            problems.append(
+                f"topic {topic} has moved already: flow {ground.flow.id} let go of it, and {ground.rename(topic)} at "
+                f"{ground.flow.target} holds what applications have written there. If they have come back since, the "
+                "rollback has told what another migration takes (`topology journal`, step end_migration)"
+            )
+    yield from _reverse(ground, problems)
 
 
-def _groups(ground: Ground, topics: set[str], problems: list[str]) -> Asking[Json]:
-    found: Json = {}
-    for group in ground.groups:
-        there = yield from ask(LookAtGroup("target", group), GroupSeen, ground.policy)
-        here = yield from ask(LookAtGroup("source", group), GroupSeen, ground.policy)
-        if there.members:
-            problems.append(f"group {group} is alive at {ground.flow.target} ({there.members} members)")
-        elif there.offsets:
-            problems.append(
-                f"group {group} has offsets at {ground.flow.target} already: {show(there.offsets)}; "
-                "they are not ours to overwrite"
-            )
-        mine = [p for p in here.offsets if p.topic in topics]
-        if not mine and not here.members and group not in ground.policy.uncommitted:
-            problems.append(
-                f"group {group} has no commit at {ground.flow.source}, and the file declares no policy for it"
-            )
-        for topic in sorted({place.topic for place in here.offsets} - topics):
-            problems.append(
-                f"group {group} also reads {topic}, which is not in wave {ground.wave.name}: a group moves as a whole"
-            )
-        found[group] = {"state": here.state, "members": here.members, "offsets": to_json(here.offsets)}
-    return found
+def _reverse(ground: Ground, problems: list[str]) -> Asking[None]:
+    name = ground.policy.reverse
+    if name is None:
+        return
+    seen = yield from ask(LookAtFlow(name), FlowSeen, ground.policy)
+    if seen.state == "missing":
+        problems.append(f"flow {name}, the way back of wave {ground.wave.name}, is missing: `topology apply` first")
 
 
 def _applications(ground: Ground, problems: list[str]) -> Asking[dict[str, str]]:
@@ -185,31 +190,34 @@ def _where(summary: str | None) -> str:
 def approval(ground: Ground, note: Json) -> Asking[None]:
     names = ground.policy.approvals or ("operator",)
     evidence: Json = {step: ground.outcomes[step] for step in ("lag_gate", "history_proof")}
-    question = (
-        f"move {', '.join(ground.groups) or 'no groups'} and then {', '.join(ground.producers)} "
-        f"from {ground.flow.source} to {ground.flow.target}?"
-    )
+    if "preflight_back" in ground.outcomes:  # what a blind switch back would strand, and what stands in the way
+        back = ground.outcomes["preflight_back"]
+        evidence |= {"written_since_the_switch": back["written"], "stranded": back["stranded"]["stretches"]}
+    if "divergence" in ground.outcomes:  # of a failback: what only the old primary has
+        evidence["divergence"] = {name: ground.outcomes["divergence"][name] for name in ("records", "partitions")}
+    if ground.outcomes.get("preflight", {}).get("left_behind"):
+        evidence["groups_left_behind"] = ground.outcomes["preflight"]["left_behind"]
+    consumers, producers = ", ".join(ground.groups) or "no groups", ", ".join(ground.producers)
+    who = {
+        "consumers_first": f"{consumers} and then {producers}",
+        "producers_first": f"{producers} and then {consumers}",
+        "fenced": f"{consumers} and {producers} together",
+    }[ground.policy.strategy]
+    question = f"move {who} from {ground.flow.source} to {ground.flow.target}?"
     yield from _approvals("approval", names, question, evidence, ground, note)
+    if "window" in ground.outcomes:  # whoever was asked may have answered the next morning
+        yield from _open(ground)
 
 
 def soak(ground: Ground, note: Json) -> Asking[None]:
-    """Consumers are at the target, producers still at the source: the last calm moment to look around."""
+    """Consumers are at the target: the last calm moment to look around before producers follow; or, where they have
+    moved already, the look at what the wave has become."""
     policy = ground.policy
     if policy.consumer_lag is not None:
-        most = policy.consumer_lag
-
-        def look() -> Asking[Check]:
-            lags: dict[str, int] = {}
-            logs = yield from target_logs(ground)
-            for name in ground.groups:
-                group = yield from ask(LookAtGroup("target", name), GroupSeen, policy)
-                lags[name] = sum(max(0, end - group.offsets.get(p, logs.starts[p])) for p, end in logs.stable.items())
-            worst = max(lags.values(), default=0)
-            text = f"groups on the target lag {worst} records (gate: {most})"
-            return Check(worst <= most, text, logs.at_ms, {"consumer_lag": lags})
-
-        note.update((yield from wait(look, policy.soak_bound_ms, policy)).seen)
+        yield from consumer_lag(ground, note, policy.consumer_lag)
     question = f"fence {', '.join(ground.producers)} and move them to {ground.flow.target}?"
+    if ground.cut is not None:
+        question = f"is wave {ground.wave.name} done, with its applications at {ground.flow.target} for good?"
     if policy.soak_approvals:
         evidence = {"landing_test": ground.outcomes["landing_test"]}
         yield from _approvals("soak", policy.soak_approvals, question, evidence, ground, note)
@@ -225,3 +233,58 @@ def _approvals(
         note["approvals"] = granted
         if not seen.granted:
             raise Refused(f"{by} did not approve" + (f": {seen.note}" if seen.note else ""), note)
+
+
+def window(ground: Ground, note: Json) -> Asking[None]:
+    """Waits until the wave's window opens; one that has closed is refused, also when the last approval comes."""
+    policy, wanted = ground.policy, ground.policy.window
+    assert wanted is not None
+    first = (yield from ask(LookAtTime(), TimeSeen, policy)).wall_ms
+
+    def look() -> Asking[Check]:
+        seen = yield from _open(ground)
+        text = f"the window opens at {wanted.opens}"
+        return Check(seen.wall_ms >= _opens_ms(wanted), text, seen.at_ms, {})
+
+    yield from wait(look, max(0, _opens_ms(wanted) - first) + policy.reach_ms, policy)
+    note["opens"] = wanted.opens
+
+
+def _open(ground: Ground) -> Asking[TimeSeen]:
+    """Raises Refused when the window has closed; it may be still to open."""
+    wanted = ground.policy.window
+    assert wanted is not None
+    seen = yield from ask(LookAtTime(), TimeSeen, ground.policy)
+    left = _opens_ms(wanted) + wanted.length_ms - seen.wall_ms
+    if left <= 0:
+        raise Refused(
+            f"the window of wave {ground.wave.name} closed {-left / 60_000:.0f} min ago: it was open from "
+            f"{wanted.opens} for {wanted.length_ms / 60_000:g} min; give the wave a new window",
+            {"wall_ms": seen.wall_ms},
+        )
+    return seen
+
+
+def _opens_ms(window: Window) -> int:
+    return int(datetime.fromisoformat(window.opens).timestamp() * 1000)
+
+
+def hold_before(ground: Ground, note: Json) -> Asking[None]:
+    yield from _hold(ground, note, "hold_before", ground.policy.hold_before_ms)
+
+
+def hold_after(ground: Ground, note: Json) -> Asking[None]:
+    yield from _hold(ground, note, "hold_after", ground.policy.hold_after_ms)
+
+
+def _hold(ground: Ground, note: Json, step: str, hold_ms: int) -> Asking[None]:
+    """What passed while nobody drove counts, too: people have looked all the same."""
+    left_ms = ground.left_ms(step, hold_ms)
+    told = f"holding for {hold_ms / 1000:g} s" + (f", {left_ms / 1000:g} s of it are left" if left_ms < hold_ms else "")
+
+    def look() -> Asking[Check]:
+        seen = yield from ask(LookAtTime(), TimeSeen, ground.policy)
+        return Check(True, told, seen.at_ms, {})
+
+    yield from wait(look, left_ms + ground.policy.reach_ms, ground.policy, hold_ms=left_ms)
+    note["held_ms"] = hold_ms

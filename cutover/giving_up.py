@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cutover.actions import Action
-from cutover.consumers_first import Result
 from cutover.driver import Event, Migration, World
 from cutover.errors import NothingToResume
-from cutover.journal import outcome_of
+from cutover.evidence.proofs import failed_proof
+from cutover.journal.chain import outcome_of
 from cutover.observations import ApprovalSeen, Failed, Observation
-from cutover.proofs import failed_proof
+from cutover.procedure import Result
 
 Opened = Callable[..., Migration]
 

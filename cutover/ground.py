@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from clusters.names import TopicPartition
-from cutover.actions import Json, LookAtCopies, LookAtFlow, LookAtLogs
+from cutover.actions import Json, LookAtCopies, LookAtFlow, LookAtLogs, LookAtTopics, Side
 from cutover.errors import Refused
-from cutover.observations import CopiesSeen, FlowSeen, LogsSeen
-from cutover.offsets import CopiedPartition, from_json, growth, places
+from cutover.observations import CopiesSeen, FlowSeen, LogsSeen, TopicsSeen
+from cutover.offsets import from_json, places
 from cutover.policy import Policy
 from cutover.waiting import Asking, ask
+from replicator.translation import CopiedPartition
 from topology.plan import PlanFlow, Wave
+
+if TYPE_CHECKING:
+    from cutover.rollback.earlier import Earlier
+
+PREFLIGHTS = ("preflight", "preflight_back", "failover_preflight")
+TRANSLATIONS = ("translate_offsets", "translate_back")
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`outcomes`: step → its outcome; filled by the migration as it goes, or from the journal when it resumes."""
+    """`outcomes`: step → its outcome; filled by the migration as it goes, or from the journal when it resumes.
+    ago_ms: step → how long ago it was first begun, for steps that let time pass: a driver that takes over does not
+    begin such a time anew. earlier: the run that this one takes back."""
 
     flow: PlanFlow
     wave: Wave
     policy: Policy
     outcomes: dict[str, Json] = field(default_factory=dict)
+    earlier: Earlier | None = None
+    ago_ms: dict[str, int] = field(default_factory=dict)
+
+    def left_ms(self, step: str, whole_ms: int) -> int:
+        """What is left of a time that the step lets pass, at least 0 and at most the whole of it."""
+        return max(0, whole_ms - self.ago_ms.get(step, 0))
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -32,9 +48,20 @@ class Ground:
     def producers(self) -> tuple[str, ...]:
         return self.wave.producers
 
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """Groups whose applications only read; those that write, too, stop and start with the producers."""
+        return tuple(group for group in self.groups if group not in self.producers)
+
+    @property
+    def taking_back(self) -> Earlier:
+        """The run that this one takes back; every way back has one."""
+        assert self.earlier is not None
+        return self.earlier
+
     def partitions(self) -> dict[str, int]:
         """Source topic → partition count, as preflight fixed it."""
-        return dict(self.outcomes["preflight"]["partitions"])
+        return dict(self._preflight["partitions"])
 
     def source_places(self) -> tuple[TopicPartition, ...]:
         return places(self.partitions())
@@ -50,8 +77,39 @@ class Ground:
 
     def ran_before(self, application: str) -> bool:
         """Whether the application ran when the migration began: an undo starts only what it stopped."""
-        states: Mapping[str, str] = self.outcomes.get("preflight", {}).get("applications", {})
+        states: Mapping[str, str] = self._preflight.get("applications", {})
         return states.get(application) != "stopped"
+
+    @property
+    def _preflight(self) -> Json:
+        """What the run's first step came to, whichever kind of run it is."""
+        return next((self.outcomes[name] for name in PREFLIGHTS if name in self.outcomes), {})
+
+    def kind_of(self, group: str) -> str:
+        """`GroupSeen.kind` as preflight saw it: a Streams application in a classic group shows only while it runs."""
+        kind = self._known(group).get("kind", "unknown")
+        return "classic" if kind == "unknown" else str(kind)
+
+    def is_static(self, group: str) -> bool:
+        return bool(self._known(group).get("static"))
+
+    def internal(self, group: str) -> tuple[str, ...]:
+        """Topics that a Streams application keeps for itself."""
+        return tuple(self._known(group).get("internal", ()))
+
+    def read_by(self, group: str) -> tuple[TopicPartition, ...]:
+        """The source partitions in which the group needs a position: of the wave's topics that it reads."""
+        partitions = self.partitions()
+        return places({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
+
+    def translated(self, group: str) -> Json:
+        step = next(name for name in TRANSLATIONS if name in self.outcomes)
+        moved: Json = self.outcomes[step]["groups"][group]
+        return moved
+
+    def _known(self, group: str) -> Json:
+        known: Json = self._preflight.get("groups", {}).get(group, {})
+        return known
 
     def behind(
         self, held: Mapping[TopicPartition, CopiedPartition], logs: LogsSeen, upto: Mapping[TopicPartition, int]
@@ -79,6 +137,12 @@ class Ground:
             )
         return out
 
+    @property
+    def cut(self) -> dict[TopicPartition, int] | None:
+        """Where the copy ends on the target and the applications' own writes begin; None before the switch."""
+        ends = self.outcomes.get("point_of_no_return", {}).get("target_ends")
+        return None if ends is None else from_json(ends)
+
     def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
         """Offsets out of an earlier step's outcome."""
         return from_json(self.outcomes[step][what])
@@ -92,8 +156,32 @@ def target_logs(ground: Ground) -> Asking[LogsSeen]:
     return (yield from ask(LookAtLogs("target", ground.target_places()), LogsSeen, ground.policy))
 
 
-def copies(ground: Ground) -> Asking[CopiesSeen]:
-    return (yield from ask(LookAtCopies(ground.source_places()), CopiesSeen, ground.policy))
+def refuse_growth(ground: Ground) -> Asking[None]:
+    """Raises Refused when a topic of the wave has other partitions than preflight found: nobody would look at what is
+    in them, and groups would have no positions there."""
+    known, grown = ground.partitions(), []
+    sides: tuple[tuple[Side, str], ...] = (("source", ground.flow.source), ("target", ground.flow.target))
+    for side, alias in sides:
+        now = (yield from ask(LookAtTopics(side), TopicsSeen, ground.policy)).partitions
+        for topic, count in known.items():
+            name = topic if side == "source" else ground.rename(topic)
+            if now.get(name, 0) != count:
+                grown.append(f"topic {name} has {now.get(name, 0)} partitions at {alias}, and had {count}")
+    if grown:
+        raise Refused(f"{'; '.join(grown)} when this run began: a new run moves what is there now", {"grown": grown})
+
+
+def copies(ground: Ground, more: tuple[TopicPartition, ...] = ()) -> Asking[CopiesSeen]:
+    """Behind the cut stands nothing that was copied, so the target's log is taken to end there. more: source partitions
+    besides those that preflight found."""
+    seen = yield from ask(LookAtCopies((*ground.source_places(), *more)), CopiesSeen, ground.policy)
+    cut = ground.cut
+    if cut is None:
+        return seen
+    held = {
+        p: replace(each, target_end=min(each.target_end, cut[ground.at_target(p)])) for p, each in seen.copies.items()
+    }
+    return replace(seen, copies=held)
 
 
 @dataclass(slots=True)
@@ -102,13 +190,13 @@ class Progress:
 
     ground: Ground
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
-    _since_ms: int = 0
+    _since_ms: int | None = None
 
     def look(self, seen: CopiesSeen, behind: Mapping[TopicPartition, int]) -> Asking[None]:
         """Raises Refused when a partition is loud, or nothing moved for `policy.stall_ms`."""
         policy, flow = self.ground.policy, self.ground.flow
         positions = {place: held.position for place, held in seen.copies.items()}
-        if positions != self._positions or not behind:
+        if self._since_ms is None or positions != self._positions or not behind:
             self._positions, self._since_ms = positions, seen.at_ms
             return
         if seen.at_ms - self._since_ms < policy.stall_ms:
@@ -121,16 +209,3 @@ class Progress:
             + (loud or f"does a worker serve {flow.target}? `topology status` shows it"),
             {"behind": {str(place): count for place, count in behind.items()}},
         )
-
-
-def refuse_stragglers(ground: Ground, ends: Mapping[TopicPartition, int], now: LogsSeen) -> None:
-    """Raises Refused, naming partition and amount, when the source's log ends are not `ends` any more."""
-    moved = growth(ends, now.ends)
-    if not moved:
-        return
-    named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
-    raise Refused(
-        f"straggler: after the fence the source still moved: {named}. Some producer of these topics is not in the "
-        f"wave or did not stop; find it by its writes, add it to wave {ground.wave.name}, and run again",
-        {"stragglers": {str(place): count for place, count in moved.items()}},
-    )

@@ -9,21 +9,26 @@ from __future__ import annotations
 from clusters.names import TopicPartition
 from cutover.actions import (
     Json,
-    LookAtFlow,
     LookAtRecords,
-    LookAtTopics,
     Say,
     Seal,
     Side,
     StartApplication,
     StopApplication,
-    StopFlow,
 )
 from cutover.errors import Refused
+from cutover.fences.fencing import lower_fence, raise_fence
+from cutover.fences.stragglers import only_markers, refuse_stragglers, refuse_stranded
 from cutover.gates import prove
-from cutover.ground import Ground, Progress, copies, refuse_stragglers, source_logs, target_logs
-from cutover.observations import ApplicationSeen, FlowSeen, LogsSeen, RecordsSeen, Sealed, TopicsSeen
+from cutover.ground import Ground, Progress, copies, refuse_growth, source_logs, target_logs
+from cutover.observations import (
+    ApplicationSeen,
+    LogsSeen,
+    RecordsSeen,
+    Sealed,
+)
 from cutover.offsets import growth, show, to_json
+from cutover.steps import way_back
 from cutover.waiting import Asking, Check, ask, wait
 
 
@@ -34,40 +39,30 @@ def fence_producers(ground: Ground, note: Json) -> Asking[None]:
         if seen.state == "running":
             raise Refused(f"producer {name} was told to stop and still runs at {seen.cluster}")
         note["stopped"].append({"name": name, "by": seen.by})
+    yield from raise_fence(ground, note)
 
 
 def undo_fence_producers(ground: Ground, note: Json) -> Asking[None]:
+    yield from lower_fence(ground, note)
     names = tuple(name for name in ground.producers if ground.ran_before(name))
     yield from _start(ground, "source", note, names)
-
-
-def standstill(ground: Ground, note: Json) -> Asking[None]:
-    """The source's log ends stay where they are for the watch time. One record more is a straggler (C11)."""
-    policy = ground.policy
-    first = yield from source_logs(ground)
-
-    def look() -> Asking[Check]:
-        now = yield from source_logs(ground)
-        refuse_stragglers(ground, first.ends, now)
-        text = f"source stands still for {(now.at_ms - first.at_ms) / 1000:.0f} of {policy.watch_ms / 1000:g} s"
-        return Check(now.at_ms - first.at_ms >= policy.watch_ms, text, now.at_ms, {})
-
-    yield from wait(look, policy.watch_ms + policy.reach_ms, policy)
-    note.update(ends=to_json(first.ends), watched_ms=policy.watch_ms)
 
 
 def barrier(ground: Ground, note: Json) -> Asking[None]:
     """Fix the source's ends. An open transaction would end behind the barrier, so none may be open."""
     policy = ground.policy
+    yield from refuse_growth(ground)
     ends = ground.offsets("standstill", "ends")
 
     def look() -> Asking[Check]:
+        nonlocal ends
         now = yield from source_logs(ground)
-        refuse_stragglers(ground, ends, now)
+        ends = yield from only_markers(ground, ends, now)
         still = {place: end - now.stable[place] for place, end in now.ends.items() if now.stable[place] < end}
         named = ", ".join(f"{place} ({count} offsets)" for place, count in sorted(still.items()))
         text = f"open transactions on {named}" if still else f"barrier {show(now.ends)}"
-        return Check(not still, text, now.at_ms, {"ends": to_json(now.ends)})
+        # A marker may have come between the look at the log ends and the look at who moved them: then look again.
+        return Check(not still and ends == dict(now.ends), text, now.at_ms, {"ends": to_json(now.ends)})
 
     found = yield from wait(look, policy.barrier_bound_ms, policy)
     note["ends"] = found.seen["ends"]
@@ -84,16 +79,22 @@ def drain(ground: Ground, note: Json) -> Asking[None]:
     def look() -> Asking[Check]:
         copied = yield from copies(ground)
         logs = yield from source_logs(ground)
-        refuse_stragglers(ground, ends, logs)
+        yield from refuse_stragglers(ground, ends, logs)
         behind = ground.behind(copied.copies, logs, ends)
         yield from progress.look(copied, behind)
         named = ", ".join(f"{place} {count}" for place, count in behind.items())
         text = f"to the barrier: {named} offsets to go" if behind else "every partition is copied to the barrier"
         seen: Json = {"behind": {str(place): count for place, count in behind.items()}}
-        return Check(not behind, text, logs.at_ms, seen)
+        if behind:
+            return Check(False, text, logs.at_ms, seen)
+        # A flow that copies in transactions: the ledger may have the last one's end before all its partitions have.
+        there = yield from target_logs(ground)
+        open_ = [str(place) for place, end in sorted(there.ends.items()) if there.stable[place] < end]
+        if open_:
+            text = f"everything is copied; transactions are still open at {ground.flow.target} on {', '.join(open_)}"
+        return Check(not open_, text, there.at_ms, {**seen, "target_ends": to_json(there.ends)})
 
-    yield from wait(look, policy.drain_bound_ms, policy)
-    note["target_ends"] = to_json((yield from target_logs(ground)).ends)
+    note["target_ends"] = (yield from wait(look, policy.drain_bound_ms, policy)).seen["target_ends"]
 
 
 def prove_tail(ground: Ground, note: Json) -> Asking[None]:
@@ -103,18 +104,22 @@ def prove_tail(ground: Ground, note: Json) -> Asking[None]:
 
 
 def point_of_no_return(ground: Ground, note: Json) -> Asking[None]:
-    """The last look. When this step's outcome is in the journal, there is no way back in this version."""
+    """The last look. When this step's outcome is in the journal, nothing is taken back by itself any more."""
+    yield from refuse_growth(ground)
     source, target = yield from _nothing_moved(ground)
     note.update(source_ends=to_json(source.ends), target_ends=to_json(target.ends))
+    back = way_back(ground.policy)
+    if ground.earlier is not None:  # this run is the way back
+        back = f"a new migration to {ground.flow.source}"
     yield Say(
         f"POINT OF NO RETURN: next, {', '.join(ground.producers)} write to {ground.flow.target}. "
-        "From then on nothing is switched back: behind this point there is no way back in this version"
+        f"From then on nothing is switched back by itself. The way back: {back}"
     )
 
 
 def _nothing_moved(ground: Ground) -> Asking[tuple[LogsSeen, LogsSeen]]:
     source = yield from source_logs(ground)
-    refuse_stragglers(ground, ground.offsets("barrier", "ends"), source)
+    yield from refuse_stragglers(ground, ground.offsets("barrier", "ends"), source)
     target = yield from target_logs(ground)
     moved = growth(ground.offsets("drain", "target_ends"), target.ends)
     if moved:
@@ -153,50 +158,12 @@ def canary(ground: Ground, note: Json) -> Asking[None]:
     if unread:
         raise Refused(f"first writes on {', '.join(unread)} are in the log but cannot be read back", note)
     note["read_back"] = sorted(str(place) for place in read)
-    refuse_stranded(ground, ends, (yield from source_logs(ground)))
-
-
-def refuse_stranded(ground: Ground, ends: dict[TopicPartition, int], now: LogsSeen) -> None:
-    """Raises Refused when records were written to the source after the switch: they are stranded there (C13)."""
-    moved = growth(ends, now.ends)
-    if moved:
-        named = ", ".join(f"{place} offsets {ends[place]} to {now.ends[place] - 1}" for place in moved)
-        raise Refused(
-            f"stranded: records were written to the source after the switch: {named}. Find that producer and stop "
-            "it; these records are not on the target in their order",
-            {"stranded": {str(place): count for place, count in moved.items()}},
-        )
+    yield from refuse_stranded(ground, ends, (yield from source_logs(ground)))
 
 
 def seal(ground: Ground, note: Json) -> Asking[None]:
-    yield from _retire_flow(ground, note)
     seen = yield from ask(Seal(), Sealed, ground.policy)
     note.update(evidence=seen.path, root=seen.root)
-
-
-def _retire_flow(ground: Ground, note: Json) -> Asking[None]:
-    """Stop a flow that carries nothing any more but what has moved: at its workers' next restart, it would take the
-    applications' own writes for a foreign writer. A flow that carries other topics too goes on."""
-    flow, policy = ground.flow, ground.policy
-    seen = yield from ask(LookAtFlow(), FlowSeen, policy)
-    topics = (yield from ask(LookAtTopics("source"), TopicsSeen, policy)).partitions
-    moved = ground.partitions()
-    staying = sorted(topic for topic in topics if flow.selects(topic) and topic not in moved)
-    if seen.state in ("stopped", "missing"):
-        note["flow"] = f"flow {flow.id} is {seen.state} already"
-    elif staying or not seen.same_plan:
-        why = f"carries {', '.join(staying)} too" if staying else "carries other topics than this file gives it"
-        note["flow"] = (
-            f"flow {flow.id} {why} and stays {seen.state}: after a restart of its workers, the partitions of "
-            f"{', '.join(sorted(moved))} report target_foreign_write. That is expected, because applications write "
-            f"there now"
-        )
-    else:
-        seen = yield from ask(StopFlow(), FlowSeen, policy)
-        if seen.state != "stopped":
-            raise Refused(f"flow {flow.id} was stopped, and is {seen.state}: something else sets its state")
-        note["flow"] = f"flow {flow.id} is stopped: everything it carries has moved to {flow.target}"
-    yield Say(note["flow"])
 
 
 def _start(ground: Ground, side: Side, note: Json, names: tuple[str, ...]) -> Asking[None]:

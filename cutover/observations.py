@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusters.names import TopicPartition
-from cutover.offsets import CopiedPartition
+from replicator.translation import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,12 @@ class Failed(Observation):
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Observation):
-    """Answer to Begin. `outcome` None: not done yet; `refused`: it was, and the gate had said no."""
+    """Answer to Begin. `outcome` None: not done yet; `refused`: it was, and the gate had said no. ago_ms: so long
+    ago, by the wall clock of whoever drives, the run first began the step; 0 for one that is new."""
 
     outcome: dict[str, Any] | None = None
     refused: str | None = None
+    ago_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +64,77 @@ class TopicsSeen(Observation):
 
 @dataclass(frozen=True, slots=True)
 class FlowSeen(Observation):
-    """state: the desired one, or `missing`. loud: topic → what its partitions complain about."""
+    """state: the desired one, or `missing`. loud: topic → what its partitions complain about. retired: source topics
+    that it selects and copies no more, because their applications have moved."""
 
     state: str
     same_plan: bool
     loud: Mapping[str, str] = field(default_factory=dict)
+    retired: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinSeen(Observation):
+    """ordered: source topics that the flow's workers will go on with. left: those that they cannot, and why."""
+
+    ordered: tuple[str, ...]
+    left: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSeen(Observation):
+    """wall_ms: milliseconds since 1970."""
+
+    wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen(Observation):
+    """kept: the positions that the flow itself carried there (`sync.groups`), and that nobody has moved since.
+
+    kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071 or a Streams application in a classic
+    group), or `unknown` for one that does not exist. static: its members' `group.instance.id`s (KIP-345). who: its
+    members, for people. reads: the topics that its members subscribe to. offsets of a share group are its start
+    offsets; done: up to where it is done with everything, in partitions where that is so; again: in the others, how
+    many offsets behind the start it is done with at most. texts: what an application keeps beside its
+    offsets. unstable: partitions of which nothing can be told now (an open transaction commits them). internal: topics
+    that a Streams application keeps for itself.
+    """
+
     group: str
     state: str
     members: int
     offsets: Mapping[TopicPartition, int]
+    kept: frozenset[TopicPartition] = frozenset()
+    kind: str = "classic"
+    static: tuple[str, ...] = ()
+    who: tuple[str, ...] = ()
+    reads: frozenset[str] = frozenset()
+    texts: Mapping[TopicPartition, str] = field(default_factory=dict)
+    unstable: frozenset[TopicPartition] = frozenset()
+    done: Mapping[TopicPartition, int] = field(default_factory=dict)
+    again: Mapping[TopicPartition, int] = field(default_factory=dict)
+    internal: tuple[str, ...] = ()
+
+    def others(self) -> dict[TopicPartition, int]:
+        """What somebody else committed."""
+        return {place: at for place, at in self.offsets.items() if place not in self.kept}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigsSeen(Observation):
+    """What that side's brokers hold groups of this name to, by key, whether it was set on the group or is their own
+    default. told: why they do not say."""
+
+    values: Mapping[str, str]
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadersSeen(Observation):
+    """Group, as that side calls it → the topics in which it holds positions. Only groups that are shown to us."""
+
+    groups: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +198,145 @@ class Sealed(Observation):
 
     path: str
     root: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceSeen(Observation):
+    """up: whether it keeps the applications out now. snapshot: what stood there, JSON; what is told is for people.
+    carriers: flows of other topology files that would carry such a fence to the other cluster, for people."""
+
+    up: bool
+    snapshot: dict[str, Any]
+    told: str = ""
+    carriers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A producer that wrote to a partition. last_ms: its last record's timestamp, ms since 1970. sequence: its last
+    sequence number. first, last, records: what it wrote since the offset that was asked for (-1, -1, 0: not known).
+
+    who: its transactional id, where a coordinator knows one. flow: the flow of Watershed whose producer it is.
+    producer_id -1: without idempotence. marker: what was written is a transaction's end and no record.
+    """
+
+    place: TopicPartition
+    producer_id: int
+    epoch: int
+    last_ms: int
+    who: str = ""
+    sequence: int = -1
+    first: int = -1
+    last: int = -1
+    records: int = 0
+    flow: str = ""
+    marker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WritersSeen(Observation):
+    """Newest first within a partition. Asked without `since`, producers without idempotence are not there: brokers
+    keep no state of them. upto: how far each log was read. allowed: principals that ACLs let write to the topics;
+    empty without an authorizer, or where it may not be read."""
+
+    writers: tuple[Writer, ...]
+    upto: Mapping[TopicPartition, int] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HooksSeen(Observation):
+    """What would keep hooks from being called, each with its remedy."""
+
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersSeen(Observation):
+    """told: by which broker, or what each of them did instead."""
+
+    answers: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSight:
+    """What a worker last saw of a source partition. end: the last stable offset; open_records: offsets behind it, in
+    transactions that were open. seen_ms: when the source told that; complete_ms: everything written until then had been
+    copied (both ms since 1970, the worker's clock)."""
+
+    end: int
+    open_records: int
+    seen_ms: int
+    complete_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastSightSeen(Observation):
+    """By source partition; one of which nothing was ever reported is absent. wall_ms: now, ms since 1970. carried:
+    group → when its positions were last compared with the source (ms since 1970), and how that ended."""
+
+    wall_ms: int
+    sights: Mapping[TopicPartition, PartitionSight]
+    carried: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CutOffSeen(Observation):
+    """able: whether this process may do it; told: how, or what is missing. epochs: target partition → the producer
+    epoch below which nothing of the flow is taken any more; ends: where the fence stands in its log, behind everything
+    that was copied. Both are empty where transactional ids are fenced. ids: source topic → its id when it was copied.
+    """
+
+    able: bool
+    told: str
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RightsSeen(Observation):
+    """asked: whether the flow holds any back. missing, there: which of those in question do not stand at the cluster,
+    and which do; the fields of `InventoryAcl`, JSON. refused: right, for people → why it could be neither given nor
+    taken. unable: what keeps us from giving those that are missing, "" where nothing does. known_ms: as of when the
+    source had them (ms since 1970), None: nothing is known of them."""
+
+    asked: bool
+    missing: tuple[dict[str, Any], ...] = ()
+    there: tuple[dict[str, Any], ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    unable: str = ""
+    known_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Divergent:
+    """A stretch of one partition in which every record is the applications' own: offsets first <= offset <= last,
+    `records` of them; times in ms since 1970."""
+
+    place: TopicPartition
+    first: int
+    last: int
+    records: int
+    oldest_ms: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceSeen(Observation):
+    """stretches: in order. ends: where each log ends, and starts, where it begins; ids: topic → its id."""
+
+    stretches: tuple[Divergent, ...]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HookSeen(Observation):
+    """What a hook answered; `on_failure: continue` is already taken into account by whoever asks."""
+
+    agreed: bool
+    text: str
+    seen: dict[str, Any] = field(default_factory=dict)

@@ -1,29 +1,26 @@
-"""Offsets of groups and partitions: their JSON form, and the exact translation of a group from side to side.
-
-Pure: offset maps and numbers in, numbers out. Sources: design 02 "Offsets", research/reliability-security C14-C19.
-"""
+"""Offsets of groups and partitions: their JSON form, and how they stand in messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from clusters.names import TopicPartition
-from replicator.errors import NotCopied
-from replicator.offsetmap import OffsetMap
+from replicator.translation import Offsets
 
-Offsets = Mapping[TopicPartition, int]
+T = TypeVar("T")
 
 
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """`{topic: {partition: offset}}`, sorted; partitions are strings because JSON keys are."""
-    out: dict[str, dict[str, int]] = {}
+def to_json(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """`{topic: {partition: offset}}` (or whatever stands there), sorted; partitions are strings because JSON keys
+    are."""
+    out: dict[str, dict[str, T]] = {}
     for place in sorted(offsets):
         out.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
     return out
 
 
-def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def from_json(value: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
     """The inverse of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): offset
@@ -50,106 +47,3 @@ def renamed(offsets: Offsets, rename: Callable[[str], str]) -> dict[TopicPartiti
 def growth(before: Offsets, after: Offsets) -> dict[TopicPartition, int]:
     """Partitions whose offset differs, with the difference (after - before); unchanged ones are left out."""
     return {place: after.get(place, 0) - at for place, at in sorted(before.items()) if after.get(place, 0) != at}
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedPartition:
-    """What the target holds of one source partition: its map, and the target's own log end."""
-
-    map: OffsetMap
-    target_end: int
-
-    @property
-    def position(self) -> int:
-        """Everything at the source below this offset is on the target."""
-        return self.map.source_position(self.target_end)
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """A committed offset that lies beyond what has been copied: `copied` is how far the copy is."""
-
-    place: TopicPartition
-    offset: int
-    copied: int
-
-    def __str__(self) -> str:
-        return f"{self.place} committed {self.offset}, copied through {self.copied} ({self.offset - self.copied} to go)"
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A group in the other side's offsets. Usable only when `ahead` and `uncommitted` are empty."""
-
-    offsets: dict[TopicPartition, int]  # keyed by the other side's topic names
-    ahead: tuple[Ahead, ...] = ()
-    uncommitted: tuple[TopicPartition, ...] = ()  # partitions for which nobody said where to read
-
-
-def translate_group(
-    committed: Offsets,
-    wanted: Iterable[TopicPartition],
-    copied: Mapping[TopicPartition, CopiedPartition],
-    rename: Callable[[str], str],
-    starts: Offsets,
-    ends: Offsets,
-    uncommitted: str | None = None,
-) -> Translation:
-    """Where a group that committed at the source goes on at the target, for each of the `wanted` source partitions.
-
-    committed, copied, starts, ends: by source partition (`ends`: log ends at the source).
-    uncommitted: `earliest` | `latest`, the declared policy for partitions without a commit; None refuses them.
-    A partition that holds nothing (start = end) needs no policy: every policy means the same place there.
-    """
-    offsets: dict[TopicPartition, int] = {}
-    ahead: list[Ahead] = []
-    silent: list[TopicPartition] = []
-    for place in wanted:
-        at = committed.get(place)
-        if at is None and starts[place] == ends[place]:
-            at = ends[place]
-        elif at is None and uncommitted == "earliest":
-            at = starts[place]
-        elif at is None and uncommitted == "latest":
-            at = ends[place]
-        if at is None:
-            silent.append(place)
-            continue
-        here = TopicPartition(rename(place.topic), place.partition)
-        held = copied.get(place)
-        if held is None or not held.map.runs:
-            if at <= starts[place] or starts[place] == ends[place]:
-                offsets[here] = held.target_end if held else 0  # nothing to read before it, on either side
-            else:
-                ahead.append(Ahead(place, at, 0))
-            continue
-        try:
-            offsets[here] = held.map.to_target(at, held.target_end)
-        except NotCopied as error:
-            ahead.append(Ahead(place, at, error.copied))
-    return Translation(offsets, tuple(ahead), tuple(silent))
-
-
-def return_group(
-    at_target: Offsets,
-    given: Offsets,
-    at_source: Offsets,
-    copied: Mapping[TopicPartition, CopiedPartition],
-    rename: Callable[[str], str],
-) -> dict[TopicPartition, int]:
-    """Where a group goes on at the source after it read at the target; by source partition.
-
-    at_target: what it has committed there now; given: what we had committed there for it; at_source: what it
-    had committed at the source before the move. A partition that did not advance returns to exactly its old
-    source offset; the others go through the map. Partitions with nothing known to return are left out.
-    """
-    back: dict[TopicPartition, int] = {}
-    for place, held in copied.items():
-        there = TopicPartition(rename(place.topic), place.partition)
-        now = at_target.get(there)
-        if now is None or now == given.get(there):
-            if place in at_source:
-                back[place] = at_source[place]
-        elif held.map.runs:
-            back[place] = held.map.to_source(min(now, held.target_end))
-    return back

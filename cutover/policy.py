@@ -4,17 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from topology.plan import Approval, ConsumerLag, Lag, Stragglers, Verify, Wave
+from topology.plan import (
+    Approval,
+    ConsumerLag,
+    CustomCheck,
+    Fence,
+    Hold,
+    HooksAt,
+    Lag,
+    Migration,
+    Stragglers,
+    Strategy,
+    Verify,
+    Wave,
+    Window,
+)
+
+SESSION_MS = 45_000  # session.timeout.ms since Kafka 3.0 (KIP-735), and group.consumer.session.timeout.ms
+SESSION_GRACE_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """max_lag: records over all partitions of the wave. watch_ms: how long the source must stand still; longer than
     the clients' metadata age (5 min by default) so that a producer that sleeps through the fence is seen (design 05).
+    settle_ms: how long after the fence what was under way may still arrive.
+    stranded: of a rollback, where groups go on that have passed records which somebody wrote at the old source: behind
+    them or in front of them; None refuses.
     stall_ms: a flow that copies nothing for so long while records wait is refused instead of waited for.
     uncommitted: group → `earliest` | `latest` for partitions that it never committed; groups not named are refused.
+    rebuild: Streams groups that may begin with empty state stores. redelivery: share groups that may get again what
+    they are done with behind their start offsets. sessions_ms: group → session timeout of its static members, where it
+    is not Kafka's default. after_ms: how long the source is watched for
+    stragglers once producers write to the target. reverse: the flow that carries new records back, None without one.
+    accept_loss: of a failover, so many offsets that are known to be missing are accepted beforehand (None: a person is
+    shown them). though_source_answers: fail over although brokers of the source answer. unseen_ms: so long workers must
+    not have seen it; longer than the 5 s after which an idle partition is reported again.
     """
+
+    strategy: Strategy = "consumers_first"
+    fence: Fence = field(default_factory=Fence)
+    hooks: HooksAt = field(default_factory=HooksAt)
+    window: Window | None = None
+    reverse: str | None = None
+    hold_before_ms: int = 0
+    hold_after_ms: int = 0
+    checks_before: tuple[str, ...] = ()
+    checks_after: tuple[str, ...] = ()
+    after_ms: int = 0
+    rebuild: frozenset[str] = frozenset()
+    redelivery: frozenset[str] = frozenset()
+    sessions_ms: Mapping[str, int] = field(default_factory=dict)
+    accept_loss: int | None = None
+    though_source_answers: bool = False
+    unseen_ms: int = 7_000
 
     poll_ms: int = 1_000
     say_ms: int = 3_000
@@ -33,16 +78,39 @@ class Policy:
     consumer_lag: int | None = None
     soak_bound_ms: int = 10 * 60_000
     soak_approvals: tuple[str, ...] = ()
+    settle_ms: int = 3_000
+    stranded: Literal["skip", "reread"] | None = None
     watch_ms: int = 6 * 60_000
     barrier_bound_ms: int = 60_000
     drain_bound_ms: int = 10 * 60_000
     canary_bound_ms: int = 60_000
     uncommitted: Mapping[str, str] = field(default_factory=dict)
 
+    def empty_ms(self, group: str, *, static: bool) -> int:
+        """How long to wait for the group to be empty. A static member keeps its place for its session timeout after it
+        has stopped, which brokers do not tell."""
+        session_ms = self.sessions_ms.get(group, SESSION_MS) if static else 0
+        return max(self.empty_bound_ms, session_ms + SESSION_GRACE_MS)
 
-def policy_of(wave: Wave) -> Policy:
-    """The policy that a wave's gates declare; what they leave open has the defaults above."""
-    policy = Policy()
+
+def policy_of(wave: Wave, migration: Migration | None = None) -> Policy:
+    """The policy that a wave's gates declare, and the migration's `groups`; what they leave open has the defaults.
+
+    `stragglers` before is the watch while nobody writes, after the one when producers are at the target; where only
+    one stands in the file, it is the first.
+    """
+    groups = migration.groups if migration is not None else {}
+    policy = Policy(
+        strategy=wave.strategy,
+        fence=wave.fence,
+        hooks=wave.hooks,
+        window=wave.window,
+        reverse=wave.rollback.reverse if wave.rollback is not None else None,
+        uncommitted={name: each.uncommitted for name, each in groups.items() if each.uncommitted is not None},
+        rebuild=frozenset(name for name, each in groups.items() if each.state == "rebuild"),
+        redelivery=frozenset(name for name, each in groups.items() if each.redelivery == "accept"),
+        sessions_ms={n: each.session_timeout_ms for n, each in groups.items() if each.session_timeout_ms is not None},
+    )
     for gate in wave.gates_before:
         match gate:
             case Lag():
@@ -54,10 +122,16 @@ def policy_of(wave: Wave) -> Policy:
                 policy = replace(policy, approvals=(*policy.approvals, gate.by))
             case Stragglers():
                 policy = replace(policy, watch_ms=gate.watch_ms)
+            case Hold():
+                policy = replace(policy, hold_before_ms=policy.hold_before_ms + gate.for_ms)
+            case CustomCheck():
+                policy = replace(policy, checks_before=(*policy.checks_before, gate.hook))
             case ConsumerLag():
                 pass  # says something about the target's groups only
     for gate in wave.gates_after:
         match gate:
+            case Stragglers() if any(isinstance(each, Stragglers) for each in wave.gates_before):
+                policy = replace(policy, after_ms=gate.watch_ms)
             case Stragglers():
                 policy = replace(policy, watch_ms=gate.watch_ms)
             case Verify():
@@ -66,6 +140,10 @@ def policy_of(wave: Wave) -> Policy:
                 policy = replace(policy, consumer_lag=gate.max_records, soak_bound_ms=gate.within_ms)
             case Approval():
                 policy = replace(policy, soak_approvals=(*policy.soak_approvals, gate.by))
+            case Hold():
+                policy = replace(policy, hold_after_ms=policy.hold_after_ms + gate.for_ms)
+            case CustomCheck():
+                policy = replace(policy, checks_after=(*policy.checks_after, gate.hook))
             case Lag():
                 pass
     return policy

@@ -8,10 +8,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutover.consumers_first import Result
+from cutover.course import Course
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal import RUN, TAKEN_OVER, Chain, Entry, Journal, Kind, holder_of, outcome_of
-from topology.plan import Plan
+from cutover.journal.chain import RUN, TAKEN_OVER, Chain, Entry, Journal, Kind, holder_of, outcome_of
+from cutover.procedure import Result, State
+from cutover.waves import refuse_early
+from topology.plan import Plan, Strategy
 from topology.waves import wave_hash
 
 
@@ -34,6 +36,12 @@ class Claim:
         entries = self.journal.chain.run(self.run)
         return tuple(entry.observation for entry in entries if entry.deed == deed and entry.kind == "intent")
 
+    def begun_ago_ms(self, step: str) -> int:
+        """How long ago, by the wall clock, the run first began the step; 0 for a new one, and where clocks disagree."""
+        entries = self.journal.chain.run(self.run)
+        first = next((e for e in entries if e.step == step and e.kind == "intent" and not e.deed), None)
+        return 0 if first is None else max(0, self.journal.now_ms() - first.at_ms)
+
     def write(self, step: str, kind: Kind, observation: dict[str, Any], deed: str = "") -> None:
         """Raises Superseded when another process took the run over."""
         self.journal.append(
@@ -47,11 +55,21 @@ class Claim:
             deed=deed,
         )
 
+    def end_other(self, run: str, state: State, reason: str) -> None:
+        """Write down the end of a run that this one has taken back, once. Raises Superseded."""
+        entries = self.journal.chain.run(run)
+        if entries[-1].step == RUN and entries[-1].kind == "outcome":
+            return
+        step = next(entry.step for entry in reversed(entries) if entry.step not in (RUN, TAKEN_OVER))
+        ended = asdict(Result(state, step, reason))
+        first = entries[0]
+        self.journal.append(run, RUN, "outcome", ended, actor=self.actor, plan_hash=first.plan_hash, wave=first.wave)
+
 
 def claim(
     journal: Journal,
     plan: Plan,
-    wave: str,
+    course: Course,
     actor: str,
     run: str | None,
     *,
@@ -62,17 +80,26 @@ def claim(
     """Begin a run, or continue the unfinished one when it is this `run` or `resume` says so.
 
     begin: a new run may be begun. abandon: the run is only taken back, so another plan will do when it moves the same
-    applications by the same flow; the entries keep the run's plan. Raises Locked, PlanChanged, NothingToResume.
+    applications by the same flow; the entries keep the run's plan. Raises Locked, PlanChanged, NothingToResume, and for
+    a new migration WaveBlocked and WaveDone.
     """
     chain = journal.refresh()
     open_run = chain.unfinished()
+    earlier = course.earlier
+    if earlier is not None and open_run and open_run[0].run == earlier.run:
+        open_run = []  # it is what is taken back: its process, if it still lives, writes no further entry
     if open_run:
-        return _continue(journal, open_run, plan, wave, actor, run, resume, abandon)
+        return _continue(journal, open_run, plan, course, actor, run, resume, abandon)
     before = chain.run(run) if run is not None else []
+    if before and (kind_of(before), before[0].wave) != (course.kind, course.wave.name):
+        raise NothingToResume(
+            f"run {run} was the {kind_of(before)} of wave {before[0].wave}, and this is the {course.kind} of wave "
+            f"{course.wave.name}: give it another name (--run), a run's is used once"
+        )
     if before:
         end = before[-1].observation
         ended = Result(end["state"], end["step"], end["reason"])
-        return Claim(journal, before[0].run, actor, plan.hash, wave, ended)
+        return Claim(journal, before[0].run, actor, plan.hash, course.wave.name, ended)
     if resume:
         raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
     if not begin:
@@ -81,10 +108,21 @@ def claim(
             + (f" {run}" if run else "")
             + ": this step has to wait for those before it; begin with preflight"
         )
-    new = Claim(journal, run or _new_name(), actor, plan.hash, wave)
+    if earlier is not None and earlier.taken_back is not None:
+        raise NothingToResume(
+            f"wave {course.wave.name} of {plan.topology} (run {earlier.run}) was rolled back already, by run "
+            f"{earlier.taken_back}: its applications are at {course.flow.target}"
+        )
+    if course.kind == "migrate":
+        refuse_early(plan, course.wave.name, chain)
+    wave = course.wave
+    new = Claim(journal, run or _new_name(), actor, plan.hash, wave.name)
     try:
-        begun = {"topology": plan.topology, "wave": wave, "plan": plan.hash, "work": _work(plan)}
-        new.write(RUN, "intent", begun | {"wave_hash": _wave_hash(plan, wave)})
+        begun = {"topology": plan.topology, "kind": course.kind, "wave": wave.name, "plan": plan.hash}
+        begun["strategy"] = course.policy.strategy  # its operator may have chosen another one than the file's
+        if earlier is not None:
+            begun["takes_back"] = earlier.run
+        new.write(RUN, "intent", begun | {"work": work_of(course), "wave_hash": wave_hash(wave)})
     except Superseded:
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
@@ -95,19 +133,24 @@ def _continue(
     journal: Journal,
     entries: list[Entry],
     plan: Plan,
-    wave: str,
+    course: Course,
     actor: str,
     run: str | None,
     resume: bool,
     abandon: bool,
 ) -> Claim:
-    first = entries[0]
+    first, wave = entries[0], course.wave.name
     if not resume and first.run != run:
         raise Locked(_locked(plan, entries))
     if resume and run is not None and first.run != run:
         raise Locked(_locked(plan, entries))
+    kind = kind_of(entries)
+    if kind == "drill" and course.kind != kind:
+        raise Locked(_locked(plan, entries))
+    if kind != course.kind:
+        raise Locked(f"{_locked(plan, entries)} (it is a {kind}: `topology {kind} --resume`)")
     same = first.wave == wave and (
-        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == _work(plan))
+        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == work_of(course))
     )
     if not same:
         raise PlanChanged(
@@ -116,14 +159,33 @@ def _continue(
             + ("It moves other applications, topics or another flow. " if abandon and first.wave == wave else "")
             + f"Restore the file that compiles to {first.plan_hash}"
         )
+    strategy = str(first.observation.get("strategy", course.policy.strategy))
+    if strategy != course.policy.strategy:
+        raise PlanChanged(
+            f"run {first.run} was begun with the strategy {strategy}, this is {course.policy.strategy}: a run keeps "
+            "its order of steps. Continue it without --strategy, or where it was begun: clear its failed task in "
+            "Airflow"
+        )
     found = Claim(journal, first.run, actor, first.plan_hash, wave)
     if entries[-1].holder != journal.holder:
         found.write(TAKEN_OVER, "intent", {"from": entries[-1].holder, "by": journal.holder})
     return found
 
 
+def refuse_locked(plan: Plan, chain: Chain) -> None:
+    """Raises Locked when a run of the topology is unfinished: said before anybody is asked whether to begin another."""
+    if entries := chain.unfinished():
+        raise Locked(_locked(plan, entries))
+
+
 def _locked(plan: Plan, entries: list[Entry]) -> str:
     who = holder_of(entries) if entries else "another run"
+    if entries and kind_of(entries) == "drill":
+        return (
+            f"a rehearsal of {plan.topology} is unfinished: {who}. If that process is dead, end it with "
+            "`topology migrate FILE --drill --abandon`: it is never resumed, because its producers and consumers died "
+            "with it"
+        )
     return (
         f"a migration of {plan.topology} is unfinished: {who}. If that process is dead, continue its work with "
         "--resume, or take it back with --abandon; two runs at once are never possible"
@@ -138,20 +200,33 @@ def started_waves(chain: Chain) -> dict[str, str]:
         first, last = entries[0], entries[-1]
         ended = last.step == RUN and last.kind == "outcome"
         began = first.observation.get("wave_hash")
+        if kind_of(entries) == "rollback" and ended and last.observation.get("state") == "done":
+            found.pop(f"{chain.topology}/{first.wave}", None)
+        if kind_of(entries) != "migrate":
+            continue
         if isinstance(began, str) and not (ended and last.observation.get("state") != "done"):
             found[f"{chain.topology}/{first.wave}"] = began
     return found
 
 
-def _wave_hash(plan: Plan, wave: str) -> str | None:
-    known = [each for each in (plan.migration.waves if plan.migration else ()) if each.name == wave]
-    return wave_hash(known[0]) if known else None
+def kind_of(entries: list[Entry]) -> str:
+    """What a run is; entries of earlier versions are migrations."""
+    return str(entries[0].observation.get("kind", "migrate"))
 
 
-def _work(plan: Plan) -> dict[str, Any]:
+def begun_strategy(chain: Chain, wave: str) -> Strategy | None:
+    """The order of steps with which the unfinished migration of that wave was begun, which it keeps; None without
+    one."""
+    entries = chain.unfinished()
+    if not entries or kind_of(entries) != "migrate" or entries[0].wave != wave:
+        return None
+    found: Strategy | None = entries[0].observation.get("strategy")
+    return found
+
+
+def work_of(course: Course) -> dict[str, Any]:
     """What a run moves, as JSON: all that taking it back depends on. Addresses are not part of it."""
-    assert plan.migration is not None
-    flow, wave = plan.flow(plan.migration.flow), plan.migration.waves[0]
+    flow, wave = course.flow, course.wave
     work = {
         "flow": [flow.id, flow.source, flow.target],
         "naming": asdict(flow.naming),

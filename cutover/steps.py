@@ -1,24 +1,26 @@
-"""The steps of a migration as a table: what each does, who acts, how it is undone, how long it may take.
+"""The steps of migrations as a table: what each does, who acts, how it is undone, how long it may take; and the order
+in which each strategy takes them.
 
-Presentation (what a person reads while it runs) is the second table. The order of the rows is the order of the
-work, and its reverse is the order of a rollback (design 05; research/linking-and-kcp §6).
+What a person reads while they run is in `words`. The order of the steps is the order of the work,
+and its reverse is the order of a rollback (design 05; research/linking-and-kcp §6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cutover.policy import Policy
+from topology.plan import Fence, Window
 
-NO_WAY_BACK = "none: behind the point of no return there is no way back in this version"
-
-Actor = Literal["watershed", "application", "proof", "person"]
+Actor = Literal["watershed", "application", "proof", "person", "hook"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A row. undo None: nothing is changed, so nothing is undone. bound_ms 0: decided without waiting."""
+    """A row. undo None: nothing is changed, so nothing is undone. bound_ms 0: decided without waiting. usual_ms: how
+    long when everybody follows at once; the dry run adds up those between fence and switch."""
 
     name: str
     does: str
@@ -26,158 +28,282 @@ class Step:
     undo: str | None
     bound_ms: int = 0
     point_of_no_return: bool = False
+    usual_ms: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Presentation:
-    """How a step is told: while it runs, and when it is done."""
-
-    doing: str
-    done: str
-
-
-def steps_of(policy: Policy) -> tuple[Step, ...]:
-    """The rows of `consumers_first`, with the bounds that this wave's gates give them."""
-    bound = policy
-    return (
-        Step(
-            "preflight",
-            "clusters answer and are the right ones, topics match, flow runs, groups and applications are as expected",
-            "watershed",
-            None,
-            bound.reach_ms,
-        ),
-        Step(
-            "lag_gate",
-            f"lag at or below {policy.max_lag} records for {_time(policy.hold_ms)} "
-            f"({policy.hold_times} looks in a row), and everything written before the gate copied",
-            "watershed",
-            None,
-            bound.lag_bound_ms,
-        ),
-        Step("history_proof", f"Spark proves what was copied so far ({policy.history_level})", "proof", None),
-        Step("approval", "a person (or --approve auto) lets the applications be moved", "person", None),
-        Step(
-            "stop_consumers",
-            "consumers stop at the source; their groups are seen empty",
-            "application",
-            "consumers start at the source again",
-            bound.empty_bound_ms,
-        ),
-        Step(
-            "translate_offsets",
-            "committed offsets of every group, translated exactly; never beyond what is copied",
-            "watershed",
-            None,
-            bound.copied_bound_ms,
-        ),
-        Step(
-            "commit_offsets",
-            "the target's groups are empty and untouched; translated offsets are committed and read back",
-            "watershed",
-            "offsets translated back from what was committed on the target, committed at the source; "
-            "our offsets on the target removed",
-            bound.reach_ms,
-        ),
-        Step(
-            "landing_test",
-            "the record at each committed offset is the same record on both sides",
-            "watershed",
-            None,
-            bound.copied_bound_ms,
-        ),
-        Step(
-            "start_consumers",
-            "consumers start at the target and join their groups",
-            "application",
-            "consumers stop at the target; their groups are seen empty",
-            bound.empty_bound_ms,
-        ),
-        Step("soak", _soak(policy), "person" if policy.soak_approvals else "watershed", None, policy.soak_bound_ms),
-        Step(
-            "fence_producers",
-            "producers stop at the source",
-            "application",
-            "producers start at the source again",
-            bound.reach_ms,
-        ),
-        Step(
-            "standstill",
-            f"source end offsets stand still for {_time(policy.watch_ms)}; a straggler ends the migration",
-            "watershed",
-            None,
-            policy.watch_ms + bound.reach_ms,
-        ),
-        Step(
-            "barrier",
-            "source end offsets are fixed; no transaction is open",
-            "watershed",
-            None,
-            bound.barrier_bound_ms,
-        ),
-        Step("drain", "the flow copies through the barrier", "watershed", None, bound.drain_bound_ms),
-        Step("tail_proof", f"Spark proves everything up to the barrier ({policy.tail_level})", "proof", None),
-        Step(
-            "point_of_no_return",
-            "a last look: nothing moved since the barrier. Behind this point there is no way back in this version",
-            "watershed",
-            None,
-            bound.reach_ms,
-            point_of_no_return=True,
-        ),
-        Step(
-            "switch_producers",
-            "producers start at the target",
-            "application",
-            NO_WAY_BACK,
-            bound.reach_ms,
-        ),
-        Step(
-            "canary",
-            "the first write on the target is read back; the source's end does not move",
-            "watershed",
-            NO_WAY_BACK,
-            bound.canary_bound_ms,
-        ),
-        Step(
-            "seal",
-            "the flow is stopped when everything it carries has moved; the evidence pack is written",
-            "watershed",
-            NO_WAY_BACK,
-        ),
-    )
-
-
-PRESENTATION: dict[str, Presentation] = {
-    "preflight": Presentation("looking at both clusters", "both clusters are ready"),
-    "lag_gate": Presentation("waiting for the flow to catch up", "the flow keeps up"),
-    "history_proof": Presentation("proving what was copied so far", "history proven"),
-    "approval": Presentation("asking for approval", "approved"),
-    "stop_consumers": Presentation("stopping consumers at the source", "consumers stopped, groups empty"),
-    "translate_offsets": Presentation("translating group offsets", "offsets translated"),
-    "commit_offsets": Presentation("committing group offsets on the target", "offsets committed and read back"),
-    "landing_test": Presentation("comparing the records that groups go on with", "same records on both sides"),
-    "start_consumers": Presentation("starting consumers at the target", "consumers read from the target"),
-    "soak": Presentation("watching consumers on the target", "consumers settled"),
-    "fence_producers": Presentation("stopping producers at the source", "producers stopped"),
-    "standstill": Presentation("watching the source for stragglers", "the source stands still"),
-    "barrier": Presentation("fixing the source's end", "barrier set"),
-    "drain": Presentation("draining to the barrier", "everything up to the barrier is copied"),
-    "tail_proof": Presentation("proving everything up to the barrier", "tail proven"),
-    "point_of_no_return": Presentation("a last look before the switch", "POINT OF NO RETURN"),
-    "switch_producers": Presentation("starting producers at the target", "producers write to the target"),
-    "canary": Presentation("waiting for the first write on the target", "first write read back"),
-    "seal": Presentation("writing the evidence", "evidence sealed"),
-    "undo_fence_producers": Presentation("starting producers at the source again", "fence lifted"),
-    "undo_start_consumers": Presentation("stopping consumers at the target", "consumers stopped at the target"),
-    "undo_commit_offsets": Presentation("taking group offsets back to the source", "offsets are back"),
-    "undo_stop_consumers": Presentation("starting consumers at the source again", "consumers back at the source"),
+PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more
+BEFORE = (
+    "preflight",
+    "window",
+    "lag_gate",
+    "history_proof",
+    "hold_before",
+    "checks_before",
+    "approval",
+    "hooks_before",
+)
+GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
+FENCE = ("fence_producers", "standstill", "hooks_fenced")
+TAIL = ("barrier", "drain", "tail_proof")
+# Rights are given before the last look, not behind it: what keeps them from being given is taken back by itself.
+SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
+CONSUMERS = ("stop_consumers", *GROUPS, "start_consumers", "consumers_joined")
+BACK = ("reverse_flow", "hooks_switched")
+SOAK = ("soak", "hold_after", "checks_after")
+END = ("straggler_watch", "seal")
+# `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
+# Under `producers_first` the way back is held until consumers have moved: what it carries to the source they would
+# read there, beyond the barrier.
+ORDERS: dict[str, tuple[str, ...]] = {
+    "consumers_first": (*BEFORE, *CONSUMERS, *SOAK, *FENCE, *TAIL, *SWITCH, *BACK, *END),
+    "producers_first": (
+        *(*BEFORE, "hold_reverse", *FENCE, *TAIL, *SWITCH, "hooks_switched", "drain_consumers", *CONSUMERS),
+        *("reverse_flow", *SOAK, *END),
+    ),
+    "fenced": (
+        *(*BEFORE, "fence_producers", "stop_consumers", "standstill", "hooks_fenced", *TAIL, *GROUPS),
+        *("start_consumers", *SWITCH, *BACK, "consumers_joined", *SOAK, *END),
+    ),
 }
+
+
+def steps_of(policy: Policy, *, rights: bool = False) -> tuple[Step, ...]:
+    """The steps of a migration with this policy's strategy, without those that its wave does not ask for. rights: its
+    flow holds rights to write back until applications move (`AclSync.holds_back`)."""
+    return steps_in(policy, tuple(name for name in ORDERS[policy.strategy] if rights or name != "write_rights"))
+
+
+def steps_in(policy: Policy, names: tuple[str, ...]) -> tuple[Step, ...]:
+    """These rows, with the bounds that the policy gives them. What cannot be undone behind the point of no return says
+    so."""
+    rows = {row.name: row for row in _rows(policy)}
+    steps = tuple(rows[name] for name in names if name in rows)
+    crossed = next((n for n, step in enumerate(steps) if step.point_of_no_return), len(steps))
+    return tuple(replace(step, undo=way_back(policy)) if n > crossed else step for n, step in enumerate(steps))
+
+
+def without_writes_ms(steps: tuple[Step, ...]) -> int | None:
+    """How long producers usually write nowhere: from the fence to the switch. None where producers are not moved."""
+    names = [step.name for step in steps]
+    if "fence_producers" not in names or "switch_producers" not in names:
+        return None
+    fenced = steps[names.index("fence_producers") : names.index("switch_producers") + 1]
+    return sum(step.usual_ms for step in fenced)
+
+
+def way_back(policy: Policy) -> str:
+    """How a step behind the point of no return is taken back."""
+    if policy.reverse is None:
+        return "none: behind the point of no return there is no way back without a reverse flow"
+    return f"by `topology rollback`: the flow {policy.reverse} carries back what was written since"
+
+
+def _rows(policy: Policy) -> Iterator[Step]:
+    bound = policy
+    yield Step(
+        "preflight",
+        "clusters answer and are the right ones, topics match, flow runs, groups and applications are as expected",
+        "watershed",
+        None,
+        bound.reach_ms,
+    )
+    if policy.window is not None:
+        yield Step("window", f"the wave's window ({_window(policy.window)}) is open", "watershed", None)
+    yield Step(
+        "lag_gate",
+        f"lag at or below {policy.max_lag} records for {_time(policy.hold_ms)} "
+        f"({policy.hold_times} looks in a row), and everything written before the gate copied",
+        "watershed",
+        None,
+        bound.lag_bound_ms,
+    )
+    yield Step("history_proof", f"Spark proves what was copied so far ({policy.history_level})", "proof", None)
+    if policy.hold_before_ms:
+        held = f"nothing is done for {_time(policy.hold_before_ms)}: time to look"
+        yield Step("hold_before", held, "watershed", None, policy.hold_before_ms + bound.reach_ms)
+    if policy.checks_before:
+        yield Step("checks_before", f"checks of your own: {', '.join(policy.checks_before)}", "hook", None)
+    yield Step("approval", "a person (or --approve auto) lets the applications be moved", "person", None)
+    if policy.hooks.before:
+        yield Step("hooks_before", f"hooks: {', '.join(policy.hooks.before)}", "hook", None)
+    if policy.strategy == "producers_first":
+        yield Step(
+            "drain_consumers",
+            "consumers read the source to the barrier",
+            "application",
+            None,
+            bound.drain_bound_ms,
+        )
+    yield Step(
+        "stop_consumers",
+        "consumers stop at the source; their groups are seen empty",
+        "application",
+        "consumers start at the source again",
+        bound.empty_bound_ms,
+    )
+    yield Step(
+        "translate_offsets",
+        "committed offsets of every group, translated exactly; never beyond what is copied",
+        "watershed",
+        None,
+        bound.copied_bound_ms,
+    )
+    yield Step(
+        "commit_offsets",
+        "the target's groups are empty and untouched; translated offsets are committed and read back",
+        "watershed",
+        "offsets translated back from what was committed on the target, committed at the source; "
+        "our offsets on the target removed",
+        bound.reach_ms,
+    )
+    yield Step(
+        "landing_test",
+        "the record at each committed offset is the same record on both sides",
+        "watershed",
+        None,
+        bound.copied_bound_ms,
+    )
+    yield Step(
+        "start_consumers",
+        "consumers start at the target",
+        "application",
+        "consumers stop at the target; their groups are seen empty",
+        bound.reach_ms,
+    )
+    yield Step(
+        "consumers_joined",
+        "every group has members at the target",
+        "application",
+        None,
+        bound.empty_bound_ms,
+    )
+    if policy.hold_after_ms:
+        held = f"nothing is done for {_time(policy.hold_after_ms)}: time to look"
+        yield Step("hold_after", held, "watershed", None, policy.hold_after_ms + bound.reach_ms)
+    if policy.checks_after:
+        yield Step("checks_after", f"checks of your own: {', '.join(policy.checks_after)}", "hook", None)
+    yield Step("soak", _soak(policy), "person" if policy.soak_approvals else "watershed", None, policy.soak_bound_ms)
+    if policy.reverse is not None:
+        yield Step(
+            "hold_reverse",
+            f"the flow {policy.reverse} leaves the wave's topics alone until consumers have moved",
+            "watershed",
+            f"the flow {policy.reverse} carries them again",
+            bound.reach_ms,
+        )
+    yield Step(
+        "fence_producers",
+        f"producers stop at the source{_fence(policy.fence)}",
+        "application",
+        f"{_lowered(policy.fence)}producers start at the source again",
+        bound.reach_ms,
+        usual_ms=500,
+    )
+    yield Step(
+        "standstill",
+        f"source end offsets stand still for {_time(policy.watch_ms)}; a straggler ends the migration",
+        "watershed",
+        None,
+        policy.settle_ms + policy.watch_ms + bound.reach_ms,
+        usual_ms=policy.watch_ms,
+    )
+    if policy.hooks.fenced:
+        yield Step("hooks_fenced", f"hooks: {', '.join(policy.hooks.fenced)}", "hook", None, usual_ms=1_000)
+    yield Step(
+        "barrier",
+        "source end offsets are fixed; no transaction is open",
+        "watershed",
+        None,
+        bound.barrier_bound_ms,
+    )
+    yield Step("drain", "the flow copies through the barrier", "watershed", None, bound.drain_bound_ms, usual_ms=500)
+    proven = f"Spark proves everything up to the barrier ({policy.tail_level})"
+    yield Step("tail_proof", proven, "proof", None, usual_ms=PROOF_MS)
+    yield Step(
+        "write_rights",
+        "rights to write that the flow has held back are given at the target, and every broker there shows them",
+        "watershed",
+        "exactly those that were given are taken away again",
+        bound.reach_ms,
+        usual_ms=200,
+    )
+    yield Step(
+        "point_of_no_return",
+        "a last look: nothing moved since the barrier. Behind this point nothing is taken back by itself",
+        "watershed",
+        None,
+        bound.reach_ms,
+        point_of_no_return=True,
+    )
+    yield Step(
+        "switch_producers",
+        "producers start at the target",
+        "application",
+        None,
+        bound.reach_ms,
+        usual_ms=500,
+    )
+    yield Step(
+        "canary",
+        "the first write on the target is read back; the source's end does not move",
+        "watershed",
+        None,
+        bound.canary_bound_ms,
+    )
+    yield Step(
+        "retire_topics",
+        "the flow lets go of the wave's topics, whose target partitions are the applications' now; a flow with nothing "
+        "left is stopped",
+        "watershed",
+        None,
+        bound.reach_ms,
+    )
+    if policy.reverse is not None:
+        yield Step(
+            "reverse_flow",
+            f"the flow {policy.reverse} starts: what the target takes from now on is carried back for a rollback",
+            "watershed",
+            None,
+            bound.reach_ms,
+        )
+    if policy.hooks.switched:
+        yield Step("hooks_switched", f"hooks: {', '.join(policy.hooks.switched)}", "hook", None)
+    if policy.after_ms:
+        yield Step(
+            "straggler_watch",
+            f"the source is watched for {_time(policy.after_ms)} more: nothing may be written there",
+            "watershed",
+            None,
+            policy.after_ms + bound.reach_ms,
+        )
+    yield Step(
+        "seal",
+        "the evidence pack is written",
+        "watershed",
+        None,
+    )
 
 
 def undo_of(step: str) -> str:
     """The name under which a step's undo is journaled."""
     return f"undo_{step}"
+
+
+def _window(window: Window) -> str:
+    return f"from {window.opens} for {_time(window.length_ms)}"
+
+
+def _fence(fence: Fence) -> str:
+    told = {
+        "acl": "; ACLs deny them WRITE on the topics",
+        "quota": f"; a quota leaves them {fence.rate} B/s",
+        "external": f"; the hook {fence.hook} keeps them out",
+    }
+    return told.get(fence.kind, "")
+
+
+def _lowered(fence: Fence) -> str:
+    return "" if fence.kind == "stop" else f"the {fence.kind} fence is lowered to exactly what stood there; "
 
 
 def _soak(policy: Policy) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,8 @@ from cutover.policy import Policy
 
 T = TypeVar("T")
 O = TypeVar("O", bound=Observation)  # noqa: E741  -- an observation
+
+FIRST_MS = 50
 
 Asking = Generator[Action, Observation, T]
 
@@ -30,6 +32,7 @@ class Check:
 def ask(action: Action, answer: type[O], policy: Policy) -> Asking[O]:
     """Ask until there is an answer. Raises Refused at once for a refusal, and after `policy.reach_ms` of silence."""
     first: int | None = None
+    pauses = _pauses(policy)
     while True:
         seen = yield action
         if isinstance(seen, answer):
@@ -41,7 +44,7 @@ def ask(action: Action, answer: type[O], policy: Policy) -> Asking[O]:
         first = seen.at_ms if first is None else first
         if seen.at_ms - first >= policy.reach_ms:
             raise Refused(f"{seen.error} (asked again for {_seconds(policy.reach_ms)})")
-        yield Pause(policy.poll_ms)
+        yield Pause(next(pauses))
 
 
 def wait(
@@ -54,8 +57,10 @@ def wait(
 ) -> Asking[Check]:
     """Look until the condition held `times` times in a row and for `hold_ms`. Raises Refused after `bound_ms`.
 
-    The bound counts from the first look and must leave room for `hold_ms`. What is seen is said now and then.
+    The bound counts from the first look and must leave room for `hold_ms`. What is seen is said now and then. Looks
+    begin close to one another: what is waited for is often there at once, and some of it while nobody can write.
     """
+    pauses = _pauses(policy)
     started: int | None = None
     since: int | None = None
     said_ms, said, row = 0, "", 0
@@ -71,7 +76,15 @@ def wait(
         if found.text != said and (not said or found.at_ms - said_ms >= policy.say_ms):
             said_ms, said = found.at_ms, found.text
             yield Say(found.text, found.seen)
-        yield Pause(policy.poll_ms)
+        yield Pause(next(pauses))
+
+
+def _pauses(policy: Policy) -> Iterator[int]:
+    """Growing by half, up to `poll_ms`."""
+    pause = FIRST_MS
+    while True:
+        yield min(pause, policy.poll_ms)
+        pause += pause // 2
 
 
 def _seconds(ms: int) -> str:

@@ -6,21 +6,21 @@ next, because it is a log.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
-
-from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
 from clusters.control import SLOTS, ControlWriter
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.flows import read_flows, write_flow
+from clusters.flows import FlowRecord, read_flows, write_flow
 from clusters.names import TopicPartition
+from clusters.registry.translation import ask_topic_ids
 from clusters.settings import ConnectionSettings
 from clusters.status import read_status
 from cutover.actions import (
     Action,
+    CallHook,
     CommitOffsets,
     ForgetGroup,
     LookAtApplication,
@@ -28,32 +28,46 @@ from cutover.actions import (
     LookAtCopies,
     LookAtFlow,
     LookAtGroup,
+    LookAtGroupConfigs,
+    LookAtHooks,
     LookAtLogs,
+    LookAtReaders,
     LookAtRecords,
+    LookAtTime,
     LookAtTopics,
+    RetireTopics,
+    ServeTopics,
     Side,
     StartApplication,
+    StartFlow,
     StopApplication,
     StopFlow,
 )
-from cutover.applications import ApplicationFailed, Applications, ApplicationState
-from cutover.ledger_tail import LedgerTail
+from cutover.hooks.calling import NO_HOOKS, Hooks
+from cutover.live.applications import ApplicationFailed, ApplicationState, Switches
+from cutover.live.failover import LiveFailover
+from cutover.live.fences import LiveFences
+from cutover.live.groups import LiveGroups
+from cutover.live.records import first_records
+from cutover.live.rejoining import LiveRejoining
+from cutover.live.rights import LiveRights
 from cutover.observations import (
     ApplicationSeen,
     ClusterSeen,
     CopiesSeen,
     Failed,
     FlowSeen,
-    GroupSeen,
+    HooksSeen,
     LogsSeen,
     Observation,
     RecordsSeen,
+    TimeSeen,
     TopicsSeen,
 )
-from cutover.offsets import CopiedPartition
-from cutover.records import first_records
 from replicator.errors import NoLedger, ReplicatorError
+from replicator.ledger_tail import LedgerTail
 from replicator.states import REMEDIES
+from replicator.translation import CopiedPartition
 from topology.plan import Plan, PlanFlow
 
 _ASK_AGAIN = (Unreachable, RequestRefused, TopicMissing)
@@ -67,32 +81,46 @@ class LiveWorld:
         plan: Plan,
         flow: PlanFlow,
         settings: Mapping[str, ConnectionSettings],
-        applications: Applications,
+        applications: Switches,
         clock: Callable[[], float],
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
-        self.plan, self.flow, self.applications = plan, flow, applications
+        self.plan, self.flow, self.applications, self.hooks = plan, flow, applications, hooks
         self.settings: dict[Side, ConnectionSettings] = {
             "source": settings[flow.source],
             "target": settings[flow.target],
         }
         self._admin = {side: Admin(found) for side, found in self.settings.items()}
         self._clock = clock
-        self._ledger: LedgerTail | None = None
+        self._ledgers: dict[str, LedgerTail] = {}  # by flow
+        self._groups = LiveGroups(flow, self.settings, self._now, _there(plan, flow))
         self._answers: dict[type[Action], Callable[[Any], Observation]] = {
             LookAtCluster: self._cluster,
             LookAtTopics: self._topics,
             LookAtFlow: self._flow_seen,
-            LookAtGroup: self._group,
+            LookAtGroup: self._groups.look,
+            LookAtGroupConfigs: self._groups.configs,
+            LookAtReaders: self._groups.readers,
             LookAtLogs: self._logs,
             LookAtCopies: self._copies,
             LookAtRecords: self._records,
             LookAtApplication: self._application,
             StopApplication: self._stop,
             StartApplication: self._start,
-            CommitOffsets: self._commit,
-            ForgetGroup: self._forget,
-            StopFlow: self._stop_flow,
+            CommitOffsets: self._groups.commit,
+            ForgetGroup: self._groups.forget,
+            StopFlow: lambda action: self._change_flow(action.flow, lambda record: record.with_state("stopped")),
+            StartFlow: self._start_flow,
+            RetireTopics: lambda action: self._change_flow(action.flow, lambda record: record.without(action.topics)),
+            ServeTopics: lambda action: self._change_flow(action.flow, lambda record: record.again_with(action.topics)),
+            LookAtHooks: lambda action: HooksSeen(self._now(), self.hooks.problems(action.names)),
+            CallHook: lambda action: self.hooks.call(action.name, action.point, action.key, action.body),
+            LookAtTime: lambda _action: TimeSeen(self._now(), int(time.time() * 1000)),
         }
+        self._answers |= LiveFences(plan, self.settings, self._now).answers()
+        self._answers |= LiveRights(flow, self.settings, self._now).answers()
+        self._answers |= LiveFailover(flow, self.settings, self._now).answers()
+        self._answers |= LiveRejoining(plan, flow.target, self.settings, self._now).answers()
 
     def answer(self, action: Action) -> Observation:
         """The observation that the action names, or Failed; other errors than those of clusters are bugs."""
@@ -116,35 +144,42 @@ class LiveWorld:
         topics = self._admin[action.side].topics()
         return TopicsSeen(self._now(), {name: topic.partitions for name, topic in topics.items()})
 
-    def _flow_seen(self, action: LookAtFlow | StopFlow) -> FlowSeen:
-        record = read_flows(self.settings["target"]).get(self.flow.id)
+    def _flow_seen(self, action: LookAtFlow) -> FlowSeen:
+        flow = self._flow(action.flow)
+        there = self._settings_of(flow.target)
+        record = read_flows(there).get(flow.id)
         if record is None:
             return FlowSeen(self._now(), "missing", same_plan=False)
         loud: dict[str, str] = {}
-        for report in read_status(self.settings["target"]):
-            if report.flow == self.flow.id and report.state in REMEDIES:
+        for report in read_status(there):
+            if report.flow == flow.id and report.state in REMEDIES:
                 loud[report.topic] = f"partition {report.partition} is {report.state}: {report.error}"
         same = (record.flow.topics, record.flow.naming, record.flow.source, record.flow.target) == (
-            self.flow.topics,
-            self.flow.naming,
-            self.flow.source,
-            self.flow.target,
+            flow.topics,
+            flow.naming,
+            flow.source,
+            flow.target,
         )
-        return FlowSeen(self._now(), record.state, same, loud)
+        return FlowSeen(self._now(), record.state, same, loud, record.retired)
 
-    def _stop_flow(self, action: StopFlow) -> FlowSeen:
-        record = read_flows(self.settings["target"]).get(self.flow.id)
-        if record is not None and record.state != "stopped":
-            with ControlWriter(self.settings["target"], "watershed-cutover") as writer:
-                write_flow(writer, record.with_state("stopped"))
-        return self._flow_seen(action)
+    def _start_flow(self, action: StartFlow) -> FlowSeen:
+        begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}
+        return self._change_flow(action.flow, lambda record: record.begun_at(begins).with_state("running"))
 
-    def _group(self, action: LookAtGroup) -> GroupSeen:
-        return self._group_seen(action.side, action.group)
+    def _change_flow(self, name: str | None, change: Callable[[FlowRecord], FlowRecord]) -> FlowSeen:
+        flow = self._flow(name)
+        there = self._settings_of(flow.target)
+        record = read_flows(there).get(flow.id)
+        if record is not None and change(record) != record:
+            with ControlWriter(there, "watershed-cutover") as writer:
+                write_flow(writer, change(record))
+        return self._flow_seen(LookAtFlow(flow.id))
 
-    def _group_seen(self, side: Side, name: str) -> GroupSeen:
-        group = self._admin[side].group(name)
-        return GroupSeen(self._now(), name, group.state, group.members, dict(group.offsets))
+    def _flow(self, name: str | None) -> PlanFlow:
+        return self.flow if name is None else self.plan.flow(name)
+
+    def _settings_of(self, alias: str) -> ConnectionSettings:
+        return self.settings["target" if alias == self.flow.target else "source"]
 
     def _logs(self, action: LookAtLogs) -> LogsSeen:
         admin = self._admin[action.side]
@@ -158,23 +193,29 @@ class LiveWorld:
         )
 
     def _copies(self, action: LookAtCopies) -> CopiesSeen:
-        there = {place: TopicPartition(self.flow.target_topic(place.topic), place.partition) for place in action.places}
+        flow = self._flow(action.flow)
+        there = {place: TopicPartition(flow.target_topic(place.topic), place.partition) for place in action.places}
         # Log ends first: runs are announced before their batches are written, so the map covers these ends.
-        ends = self._admin["target"].offsets(there.values(), "read_uncommitted")
-        if self._ledger is None:
-            self._ledger = LedgerTail(self.settings["target"], self.flow.id, range(SLOTS))
-        ledger = self._ledger.read()
+        side: Side = "target" if flow.target == self.flow.target else "source"
+        ends = self._admin[side].offsets(there.values(), "read_uncommitted")
+        if flow.id not in self._ledgers:
+            self._ledgers[flow.id] = LedgerTail(self.settings[side], flow.id, range(SLOTS))
+        ledger = self._ledgers[flow.id].read()
         copies: dict[TopicPartition, CopiedPartition] = {}
         for place, target in there.items():
             try:
-                found = ledger.map(self.flow.id, place.topic, place.partition)
+                found = ledger.map(flow.id, place.topic, place.partition)
             except NoLedger:
                 continue
             copies[place] = CopiedPartition(found, ends[target].end)
         return CopiesSeen(self._now(), copies)
 
     def _records(self, action: LookAtRecords) -> RecordsSeen:
-        records = first_records(self.settings[action.side], self._admin[action.side], action.at)
+        ids = None
+        if action.side == "source" and self.flow.sync.schemas.translated:
+            topics = sorted({place.topic for place in action.at})
+            ids = ask_topic_ids(self.flow, self.settings["source"], self.settings["target"], topics)
+        records = first_records(self.settings[action.side], self._admin[action.side], action.at, ids=ids)
         return RecordsSeen(self._now(), records)
 
     def _application(self, action: LookAtApplication) -> ApplicationSeen:
@@ -192,20 +233,8 @@ class LiveWorld:
     def _state_seen(self, name: str, state: ApplicationState) -> ApplicationSeen:
         return ApplicationSeen(self._now(), name, state.state, state.cluster, state.by)
 
-    def _commit(self, action: CommitOffsets) -> GroupSeen:
-        self._admin[action.side].commit_offsets(action.group, action.offsets)
-        return self._group_seen(action.side, action.group)
 
-    def _forget(self, action: ForgetGroup) -> Observation:
-        """Removes an empty group with its offsets; the broker itself refuses a live one (NON_EMPTY_GROUP)."""
-        seen = self._group_seen(action.side, action.group)
-        if seen.members:
-            return Failed(self._now(), f"group {action.group} is alive; its offsets stay", transient=False)
-        if not seen.offsets and seen.state == "Dead":
-            return seen
-        client = AdminClient(self.settings[action.side].librdkafka())
-        delete = partial(client.delete_consumer_groups, [action.group], request_timeout=15)
-        failure = delete()[action.group].exception(20)
-        if failure is not None:
-            return Failed(self._now(), f"removing group {action.group}: {failure}")
-        return self._group_seen(action.side, action.group)
+def _there(plan: Plan, flow: PlanFlow) -> PlanFlow | None:
+    """The migration's flow, where `flow` is the way back."""
+    forward = plan.flow(plan.migration.flow) if plan.migration is not None else flow
+    return forward if (forward.source, forward.target) == (flow.target, flow.source) else None

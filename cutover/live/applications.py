@@ -12,12 +12,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from cutover.errors import CutoverError
 
 _MOST_BYTES = 64 * 1024
+LOOK_S = 10.0  # what an application says of itself, it says at once
 _DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
 
 Confirm = Callable[[str], bool]
@@ -42,6 +43,17 @@ class ApplicationState:
     by: str
 
 
+class Switches(Protocol):
+    """What stops and starts applications: `Applications`, or a rehearsal's own (`cutover.drill`). Raises
+    ApplicationFailed."""
+
+    def look(self, name: str) -> ApplicationState: ...
+
+    def stop(self, name: str, role: str, alias: str) -> ApplicationState: ...
+
+    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Applications:
     """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds.
@@ -56,7 +68,7 @@ class Applications:
     def look(self, name: str) -> ApplicationState:
         url = self.endpoints.get(name)
         if url:
-            return _state(name, self._call(name, url, "GET"))
+            return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, LOOK_S)))
         return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:
@@ -83,7 +95,9 @@ class Applications:
         if not self.confirm(question):
             raise ApplicationFailed(f"not confirmed: {question}", transient=False)
 
-    def _call(self, name: str, url: str, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _call(
+        self, name: str, url: str, method: str, body: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         try:
@@ -93,7 +107,7 @@ class Applications:
                     transient=False,
                 )
             request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 -- checked
-            with _OPENER.open(request, timeout=self.timeout) as answer:
+            with _OPENER.open(request, timeout=self.timeout if timeout is None else timeout) as answer:
                 content = answer.read(_MOST_BYTES)
         except urllib.error.HTTPError as error:
             with error:

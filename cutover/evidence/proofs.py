@@ -14,6 +14,7 @@ COUNTS = (
     "reordered",
     "duplicates",
     "foreign",
+    "quarantined",
     "unverifiable",
     "pending",
 )

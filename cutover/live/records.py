@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.names import TopicPartition
+from clusters.registry.translation import TopicIds, rewritten
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration
 
@@ -20,8 +21,10 @@ def first_records(
     admin: Administration,
     at: Mapping[TopicPartition, int],
     timeout: float = 30.0,
+    ids: Mapping[str, TopicIds] | None = None,
 ) -> dict[TopicPartition, str | None]:
-    """Fingerprint of the first committed record at or after each offset; None when there is none (yet).
+    """Fingerprint of the first committed record at or after each offset; None when there is none (yet). ids: by topic,
+    the schema ids that a flow rewrites: its source's records are taken as they arrive.
 
     Raises the settings' Unreachable when a partition brings nothing within `timeout` seconds.
     """
@@ -58,23 +61,28 @@ def first_records(
                 continue
             place = TopicPartition(message.topic() or "", message.partition() or 0)
             problem = message.error()
+            if problem is not None and problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # librdkafka looks for a coordinator although no group is joined: no right is needed for it
             if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
                 raise settings.unreachable(f"reading {place}: {problem.str()}")
             if waiting.pop(place, None) is not None:
-                found[place] = None if problem is not None else fingerprint(message)
+                found[place] = None if problem is not None else fingerprint(message, (ids or {}).get(place.topic))
                 consumer.pause([WirePartition(place.topic, place.partition)])
     finally:
         consumer.close()
     return found
 
 
-def fingerprint(message: Message) -> str:
+def fingerprint(message: Message, ids: TopicIds | None = None) -> str:
     """SHA-256 over key, value, headers and timestamp, each with its length and whether it is null."""
     digest = hashlib.sha256()
-    pieces: list[bytes | None] = [_bytes(message.key()), _bytes(message.value())]
+    key, value = _bytes(message.key()), _bytes(message.value())
+    if ids is not None:
+        key, value = rewritten(key, ids.key), rewritten(value, ids.value)
+    pieces: list[bytes | None] = [key, value]
     headers = message.headers() or []
-    for name, value in headers.items() if isinstance(headers, dict) else headers:
-        pieces += [_bytes(name), _bytes(value)]
+    for name, content in headers.items() if isinstance(headers, dict) else headers:
+        pieces += [_bytes(name), _bytes(content)]
     pieces.append(str(message.timestamp()).encode())
     for piece in pieces:
         digest.update(b"-" if piece is None else b"+" + len(piece).to_bytes(8, "big") + piece)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from cutover.errors import BrokenChain, Superseded
@@ -45,7 +45,8 @@ class Entry:
     hash: str = ""
 
     def computed(self) -> str:
-        body = {name: value for name, value in asdict(self).items() if name != "hash"}
+        body = self.to_json()
+        del body["hash"]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -53,7 +54,10 @@ class Entry:
         return replace(self, hash=self.computed())
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}  # `asdict` copies deeply, at every append
+
+
+_FIELDS = tuple(each.name for each in fields(Entry))
 
 
 class Log(Protocol):
@@ -113,11 +117,11 @@ class Chain:
         return [entry for entry in self.entries if entry.run == run]
 
     def unfinished(self) -> list[Entry]:
-        """The entries of the run that holds the lock; empty when none does."""
-        if not self.entries:
-            return []
-        last = self.run(self.entries[-1].run)
-        return [] if last[-1].step == RUN and last[-1].kind == "outcome" else last
+        """The entries of the run that holds the lock; empty when none does. A run that is being taken back is
+        unfinished as well, and holds the lock again when whoever takes it back has given up."""
+        ended = {entry.run for entry in self.entries if entry.step == RUN and entry.kind == "outcome"}
+        holding = next((entry.run for entry in reversed(self.entries) if entry.run not in ended), None)
+        return [] if holding is None else self.run(holding)
 
 
 def outcome_of(entries: Iterable[Entry], step: str) -> tuple[dict[str, Any], str | None] | None:
@@ -144,6 +148,10 @@ class Journal:
         self.holder = holder
         self.chain = Chain(topology)
         self._wall = wall
+
+    def now_ms(self) -> int:
+        """Wall clock, as entries have it."""
+        return int(self._wall() * 1000)
 
     def refresh(self) -> Chain:
         self.chain.follow(self.log.read(self.chain.next_offset))
@@ -176,7 +184,7 @@ class Journal:
             holder=self.holder,
             plan_hash=plan_hash,
             wave=wave,
-            at_ms=int(self._wall() * 1000),
+            at_ms=self.now_ms(),
             observation=json.loads(json.dumps(observation)),
             previous=self.chain.root,
         ).sealed()
@@ -188,6 +196,12 @@ class Journal:
         if len(self.chain.entries) > seen + 1:  # ours counts, but somebody went on from it already
             raise self._superseded(seen + 1)
         return entry
+
+    def only_ours(self) -> None:
+        """Raises Superseded when somebody wrote behind the last entry that this process has seen."""
+        seen = len(self.chain.entries)
+        if len(self.refresh().entries) > seen:
+            raise self._superseded(seen)
 
     def _superseded(self, seen: int) -> Superseded:
         other = self.chain.entries[seen] if len(self.chain.entries) > seen else None

@@ -1,0 +1,1 @@
+"""What a run leaves for people: the pack, its page, and the proofs in it."""

@@ -1,0 +1,1 @@
+"""Consumer groups: what each kind needs, where each goes on, and the way back."""

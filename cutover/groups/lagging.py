@@ -1,0 +1,70 @@
+"""Whether the groups that have moved keep up at the target: counted from where they were translated to, by what they
+have committed since, and by records; a marker or a hole of compaction at a log's end is nothing to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clusters.names import TopicPartition
+from cutover.actions import Json, LookAtGroup, LookAtRecords
+from cutover.ground import Ground, target_logs
+from cutover.groups.kinds import members
+from cutover.observations import GroupSeen, LogsSeen, RecordsSeen
+from cutover.offsets import from_json
+from cutover.waiting import Asking, Check, ask, wait
+
+SHOWN = 5  # partitions that one message names
+Positions = Mapping[TopicPartition, int]
+
+
+def consumer_lag(ground: Ground, note: Json, most: int) -> Asking[None]:
+    """The gate `consumer_lag`: every group is at most so many offsets behind. One that is not, when the time is over,
+    is named, with its partitions, its members, and whether it has committed anything since it came here."""
+
+    def look() -> Asking[Check]:
+        logs = yield from target_logs(ground)
+        lags: dict[str, int] = {}
+        seen: Json = {}
+        late: list[str] = []
+        for name in ground.groups:
+            group = yield from ask(LookAtGroup("target", name), GroupSeen, ground.policy)
+            begun = from_json(ground.translated(name)["target"])
+            at = _standing(ground, name, group, begun, logs)
+            behind = yield from _behind(ground, at, logs, most)
+            lags[name] = sum(behind.values())
+            moved = any(at[place] != begun.get(place, at[place]) for place in at)
+            seen[name] = {"moved": moved, "members": group.members, "behind": {str(p): n for p, n in behind.items()}}
+            if lags[name] > most:
+                late.append(_told(name, group, behind, moved=moved))
+        worst = max(lags.values(), default=0)
+        text = f"groups on the target lag {worst} records (gate: {most})" + "".join(f"; {each}" for each in late)
+        return Check(not late, text, logs.at_ms, {"consumer_lag": lags, "groups": seen})
+
+    note.update((yield from wait(look, ground.policy.soak_bound_ms, ground.policy)).seen)
+
+
+def _standing(ground: Ground, name: str, group: GroupSeen, begun: Positions, logs: LogsSeen) -> Positions:
+    """How far the group is, in each partition that it reads. What it has not committed since, it was translated to; of
+    a share group, what it is done with behind its start offset counts."""
+    places = [ground.at_target(place) for place in ground.read_by(name)]
+    at = {place: group.offsets.get(place, begun.get(place, logs.starts[place])) for place in places}
+    return {place: max(offset, logs.starts[place], group.done.get(place, 0)) for place, offset in at.items()}
+
+
+def _behind(ground: Ground, at: Positions, logs: LogsSeen, most: int) -> Asking[dict[TopicPartition, int]]:
+    """Offsets to the last that can be read. Where that is more than the gate allows, records are looked for: offsets
+    alone may be markers."""
+    behind = {place: logs.stable[place] - offset for place, offset in at.items() if logs.stable[place] > offset}
+    if sum(behind.values()) <= most:
+        return behind
+    look = LookAtRecords("target", {place: at[place] for place in behind})
+    records = (yield from ask(look, RecordsSeen, ground.policy)).records
+    return {place: count for place, count in behind.items() if records[place] is not None}
+
+
+def _told(name: str, group: GroupSeen, behind: Mapping[TopicPartition, int], *, moved: bool) -> str:
+    worst = sorted(behind.items(), key=lambda each: (-each[1], each[0]))
+    named = ", ".join(f"{place} {count}" for place, count in worst[:SHOWN])
+    more = f" and {len(worst) - SHOWN} more" if len(worst) > SHOWN else ""
+    progress = "" if moved else ", has committed nothing since it came here"
+    return f"group {name} lags {sum(behind.values())} ({named}{more}){progress}, with {members(group)}"

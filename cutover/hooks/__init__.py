@@ -1,0 +1,1 @@
+"""Hooks: what a run calls of yours, and how (docs/hooks.md)."""

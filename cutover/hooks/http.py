@@ -1,0 +1,128 @@
+"""A hook as an address that gets a signed POST.
+
+The signature is HMAC-SHA256 over the timestamp, a dot and the body as sent; the time is in it so that a receiver can
+refuse what somebody recorded and sends again. docs/hooks.md has the recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from cutover.hooks.call import Heard, HookCall, answered
+from cutover.live.http import Answer, NoAnswer, call
+
+HOSTS = "WATERSHED_HOOK_HOSTS"
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
+ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHook:
+    """secret: key of the signature. seconds: bound of all tries together; one try gets at most half of what is left."""
+
+    url: str
+    secret: str | None
+    seconds: float
+    environ: Mapping[str, str]
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    wall: Callable[[], float]
+
+    def problems(self) -> list[str]:
+        return [why for why in (self._not_allowed(), self._unsigned()) if why is not None]
+
+    def call(self, asked: HookCall) -> Heard:
+        refused = self._not_allowed() or self._unsigned()  # an operator may have changed his mind since
+        if refused is not None:
+            return Heard("no", refused)
+        body = json.dumps(asked.to_json(), sort_keys=True).encode()
+        ends, tries = self.clock() + self.seconds, 0
+        while True:
+            tries += 1
+            left = ends - self.clock()
+            try:
+                answer = call("POST", self.url, body, self._headers(asked.key, body), max(left / 2, 0.05))
+                heard = _heard(answer)
+            except NoAnswer as silence:
+                heard = Heard("silence" if silence.transient else "no", f"{self.url}: {silence}")
+            pause = PAUSES[min(tries, len(PAUSES)) - 1]
+            if heard.word != "silence":
+                return Heard(heard.word, heard.text, tries)
+            if self.clock() + pause >= ends:
+                return Heard("silence", f"{heard.text} (asked {tries} times in {self.seconds:g} s)", tries)
+            self.sleep(pause)
+
+    def _headers(self, key: str, body: bytes) -> dict[str, str]:
+        stamp = str(int(self.wall()))
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key, "X-Watershed-Timestamp": stamp}
+        if self.secret is not None:
+            headers["X-Watershed-Signature"] = signature(self.secret, stamp, body)
+        return headers
+
+    def _not_allowed(self) -> str | None:
+        """Why the operator does not let this address be called; None when he does."""
+        host, port, implied = _address(self.url)
+        where = f"[{host}]" if ":" in host else host
+        entry = where if port == implied else f"{where}:{port}"
+        allowed = [each.strip().lower() for each in self.environ.get(HOSTS, "").split(",") if each.strip()]
+        wild = [each for each in allowed if "*" in each]
+        if wild:
+            return f"{HOSTS} holds {wild[0]}; name each host, there is no pattern"
+        if {f"{where}:{port}", entry} & set(allowed):
+            return None
+        return (
+            f"{self.url} is not allowed: whoever runs the migration lets hooks be called by host, with "
+            f"{HOSTS}={','.join([*allowed, entry])}"
+        )
+
+    def _unsigned(self) -> str | None:
+        host, _, _ = _address(self.url)
+        if self.secret is not None or _is_loopback(host):
+            return None
+        return f"{self.url} would be called unsigned, which only this machine's own addresses are: give it a `secret`"
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """`v1=` and HMAC-SHA256 (RFC 2104) in hexadecimal, over `timestamp`, a dot and the body."""
+    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return f"v1={digest}"
+
+
+def _heard(answer: Answer) -> Heard:
+    if answer.status == 409:
+        return Heard("yes", f"done before: it answered 409 for the same key ({answer.text or 'without a word'})")
+    if 200 <= answer.status < 300:
+        try:
+            return answered(json.loads(answer.body or b"null"), f"answered {answer.status}")
+        except ValueError:
+            if answer.body.lstrip().startswith(b"{"):  # cut off perhaps, and perhaps a no
+                return Heard("no", f"answered {answer.status} with JSON that cannot be read: {answer.text}")
+            return Heard("yes", answer.text or f"answered {answer.status}")
+    said = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
+    if 300 <= answer.status < 400:
+        return Heard("no", f"{said}; redirects are not followed, give the hook its final address")
+    return Heard("silence" if answer.status >= 500 or answer.status in ASK_AGAIN else "no", said)
+
+
+def _address(url: str) -> tuple[str, int, int]:
+    """Host, port, and the port that the scheme implies."""
+    parts = urlsplit(url)
+    implied = _PORTS.get(parts.scheme, 0)
+    try:
+        return (parts.hostname or "").lower(), parts.port or implied, implied
+    except ValueError:  # a port that is none
+        return (parts.hostname or "").lower(), 0, implied
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,82 @@
+"""The steps at which hooks are called: checks that gate, hooks that are told, and those told of a rollback."""
+
+from __future__ import annotations
+
+from cutover.actions import CallHook, Json, LookAtHooks
+from cutover.errors import Refused
+from cutover.ground import Ground
+from cutover.observations import HookSeen, HooksSeen
+from cutover.policy import Policy
+from cutover.waiting import Asking, ask
+
+
+def names_of(policy: Policy) -> tuple[str, ...]:
+    """Every hook that a run with this policy may call."""
+    at = policy.hooks
+    checks = (*policy.checks_before, *policy.checks_after)
+    fence = (policy.fence.hook,) if policy.fence.hook is not None else ()
+    return tuple(dict.fromkeys((*at.before, *at.fenced, *at.switched, *at.rolled_back, *checks, *fence)))
+
+
+def usable(ground: Ground, problems: list[str]) -> Asking[None]:
+    """What would keep hooks from being called is found before anything is moved."""
+    names = names_of(ground.policy)
+    if names:
+        problems += (yield from ask(LookAtHooks(names), HooksSeen, ground.policy)).problems
+
+
+def checks_before(ground: Ground, note: Json) -> Asking[None]:
+    yield from call_hooks(ground, note, "check", ground.policy.checks_before, "checks_before")
+
+
+def checks_after(ground: Ground, note: Json) -> Asking[None]:
+    yield from call_hooks(ground, note, "check", ground.policy.checks_after, "checks_after")
+
+
+def hooks_before(ground: Ground, note: Json) -> Asking[None]:
+    yield from call_hooks(ground, note, "before", ground.policy.hooks.before)
+
+
+def hooks_fenced(ground: Ground, note: Json) -> Asking[None]:
+    yield from call_hooks(ground, note, "fenced", ground.policy.hooks.fenced)
+
+
+def hooks_switched(ground: Ground, note: Json) -> Asking[None]:
+    yield from call_hooks(ground, note, "switched", ground.policy.hooks.switched)
+
+
+def hooks_rolled_back(ground: Ground, note: Json) -> Asking[None]:
+    """Nothing that a hook says can break a rollback: it is noted."""
+    try:
+        yield from call_hooks(ground, note, "rolled_back", ground.policy.hooks.rolled_back, all_of_them=True)
+    except Refused as why:
+        note["refused"] = str(why)
+
+
+def call_hooks(
+    ground: Ground,
+    note: Json,
+    point: str,
+    names: tuple[str, ...],
+    purpose: str | None = None,
+    *,
+    all_of_them: bool = False,
+) -> Asking[None]:
+    """One after the other. Raises Refused at the first that says no (`on_failure: continue` never does), or behind the
+    last with all_of_them. purpose: what makes the key, where a point alone does not tell two calls apart."""
+    note["hooks"], refused = {}, []
+    for name in names:
+        body: Json = {"source": ground.flow.source, "target": ground.flow.target, "topics": list(ground.wave.topics)}
+        key = f"{ground.wave.name}/{purpose or point}/{name}"
+        try:
+            seen = yield from ask(CallHook(name, point, key, body), HookSeen, ground.policy)
+        except Refused as why:
+            note["hooks"][name] = {"agreed": False, "text": str(why)}
+        else:
+            note["hooks"][name] = {"agreed": seen.agreed, "text": seen.text, **seen.seen}
+        if not note["hooks"][name]["agreed"]:
+            refused.append(f"hook {name} said no: {note['hooks'][name]['text']}")
+            if not all_of_them:
+                break
+    if refused:
+        raise Refused("; ".join(refused), note)

@@ -1,0 +1,1 @@
+"""One chain of entries a topology, on the target cluster."""

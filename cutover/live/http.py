@@ -1,0 +1,85 @@
+"""One HTTP request as Watershed makes it: the address that was given and no other (no redirect, no proxy), an answer
+of bounded size, within a bounded time however slowly it drips."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+MOST_BYTES = 64 * 1024  # of an answer; the rest is not read
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """Nothing that could be understood came back. transient: worth asking again."""
+
+    def __init__(self, why: str, *, transient: bool = True) -> None:
+        self.transient = transient
+        super().__init__(why)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, whatever its status; `text` for people, cut short."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.body[:2000].decode(errors="replace").split())[:300]
+
+
+def call(method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float) -> Answer:
+    """Raises NoAnswer."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise NoAnswer(f"{url} is not an http address", transient=False)
+
+    def asked() -> Answer:
+        request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 -- checked
+        try:
+            with _OPENER.open(request, timeout=seconds) as answer:
+                return Answer(answer.status, answer.read(MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read(MOST_BYTES))
+
+    try:
+        return within(seconds, asked)
+    except TimeoutError:
+        raise NoAnswer(f"no answer in {seconds:.3g} s") from None
+    except (OSError, http.client.HTTPException) as error:
+        why = str(getattr(error, "reason", None) or error) or type(error).__name__
+        raise NoAnswer("no answer in time" if "timed out" in why else why) from None
+    except ValueError as error:
+        raise NoAnswer(f"{url} cannot be called: {error}", transient=False) from None
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
+    not done then is left behind and ends with this process."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (whatever it is, whoever waits is told)
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="within", daemon=True).start()
+    return result.result(seconds)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)

@@ -1,0 +1,1 @@
+"""Back behind the point of no return, with everything that was written since."""

@@ -10,6 +10,7 @@ from plugins.watershed_flows import (
     FreezePlanOperator,
     StartFleetsOperator,
 )
+from plugins.watershed_params import PLAN_HASH
 from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
 
 DOC = """
@@ -32,8 +33,10 @@ def replicate(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         default_args={"retry_delay": timedelta(seconds=10)},
-        tags=["watershed", "replicate"],
-        doc_md=DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows)),
+        tags=[*file.tags, "replicate"],
+        doc_md=file.told(
+            DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows))
+        ),
         params={
             "workers": Param(
                 None,
@@ -42,12 +45,7 @@ def replicate(file: TopologyFile) -> DAG:
                 maximum=256,
                 description="Workers in every fleet; empty: the number in the file.",
             ),
-            "plan_hash": Param(
-                "",
-                type="string",
-                pattern="^(sha256:[0-9a-f]{64})?$",
-                description="Refuse to run unless the file still compiles to this plan (`topology compile`).",
-            ),
+            "plan_hash": PLAN_HASH,
         },
     ) as dag:
         frozen = "{{ ti.xcom_pull('compile') }}"

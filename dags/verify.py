@@ -5,19 +5,21 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from plugins.watershed_flows import FreezePlanOperator
-from plugins.watershed_spark import SparkApplicationOperator
+from plugins.watershed_proof import ProofOperator, PublishProofOperator, proof_asset
 from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
 
 DOC = """
 ### Verify `{name}`
 Reads both sides of every flow up to an offset vector that is fixed first, and compares content: `unproven` must
-be 0. The run succeeds only when everything is proven; `summary.json` lies where the task `prove` says.
+be 0. The run succeeds only when everything is proven. The tab **Proof** of a run shows its report, and while it
+runs how far it is; the result is an event of the asset `{asset}`, whatever the verdict.
 """
 
 
 def verify(file: TopologyFile) -> DAG:
     flows = [str(flow.id) for flow in file.plan.flows]
-    every = min((flow.verify_every_ms for flow in file.plan.flows if flow.verify_every_ms), default=None)
+    level = max((flow.verify.level for flow in file.plan.flows), default="L1")
+    every = min((flow.verify.every_ms for flow in file.plan.flows if flow.verify.every_ms), default=None)
     with DAG(
         dag_id=f"verify__{file.name}",
         schedule=None if every is None else timedelta(milliseconds=every),
@@ -25,35 +27,47 @@ def verify(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         default_args={"retry_delay": timedelta(seconds=10)},
-        tags=["watershed", "verify"],
-        doc_md=DOC.format(name=file.name),
+        tags=[*file.tags, "verify"],
+        doc_md=file.told(DOC.format(name=file.name, asset=proof_asset(file.name).uri)),
         params={
             "flow": Param("all", enum=["all", *flows], description="One flow, or all of them."),
             "level": Param(
-                "L1",
-                enum=["L0", "L1"],
-                description="L0 compares metadata only, L1 the content of every record.",
+                level,
+                enum=["L0", "L1", "L2", "L3"],
+                description="L0 compares metadata only, L1 every record; L2 names every difference, L3 tries consumer "
+                "groups, too. Default: the deepest `verify.level` of the file.",
             ),
             "final": Param(
                 False,
                 type="boolean",
-                description="Nothing is written any more: what is not copied yet counts as missing.",
+                description="After a fence: all up to the logs' ends; what is not copied yet forbids the word proven.",
+            ),
+            "incremental": Param(
+                True,
+                type="boolean",
+                description="Build on the newest earlier run: of what it has proven only a sample is read again.",
+            ),
+            "wait": Param(
+                30, type="number", minimum=0, maximum=86_400, description="Seconds for the flows to catch up."
             ),
         },
     ) as dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path))
-        proof = SparkApplicationOperator(
+        proof = ProofOperator(
             task_id="prove",
             plan="{{ ti.xcom_pull('compile') }}",
-            module="spark.verify",
+            incremental="{{ params.incremental }}",
             arguments=[
-                *("--topology", "{topology}", "--out", "{out}", "--level", "{{ params.level }}"),
+                *("--topology", "{topology}", "--out", "{out}"),
+                *("--level", "{{ params.level }}", "--wait={{ params.wait }}"),
                 "{{ '' if params.flow == 'all' else '--flow=' ~ params.flow }}",
                 "{{ '--final' if params.final else '' }}",
             ],
             retries=1,
         )
-        compiled >> proof
+        # As a teardown it runs whatever came, and does not decide whether the run has succeeded.
+        told = PublishProofOperator(task_id="publish", topology=file.name, proof="prove").as_teardown()
+        compiled >> proof >> told
     return dag
 
 

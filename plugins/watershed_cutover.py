@@ -1,140 +1,209 @@
-"""Operators of `migrate__<name>`: one Airflow task a cutover step (`plugins.watershed_steps` does the step).
+"""Operators of courses: one Airflow task a step (`plugins.watershed_steps` does the step).
 
 What a step must not wait for in a worker, it waits for elsewhere, and comes back:
 
     a proof      starts the Spark application, waits in the triggerer, comes back with its summary
     an approval  parks as a required action of the Airflow UI, comes back with who decided
-    a long wait  goes on in the triggerer after PATIENCE seconds
+    a long wait  goes on in the triggerer, from the beginning or after WORKER_SECONDS
+
+A task that was killed is tried again: the journal decides what is left to do. A refusal is never tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator, TriggerRule
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from plugins.watershed_courses import AS_DECLARED, WORKER_SECONDS, Row, planned, spans_of
+from plugins.watershed_evidence import evidence_text
+from plugins.watershed_params import choices_of, with_parameters
 from plugins.watershed_spark import SETTLE_SECONDS, ProcessEnded, attach_or_start
-from plugins.watershed_state import frozen_plan, run_folder, task_folder
+from plugins.watershed_standby import STAY, SUMMARY
+from plugins.watershed_state import frozen_plan
 from plugins.watershed_steps import (
+    NOTHING,
+    Answers,
     ApprovalNeeded,
+    Approve,
     Order,
     Patience,
     ProofNeeded,
-    Row,
+    StandbyNeeded,
     StillWaiting,
     ask_later,
-    evidence_text,
     proof_arguments,
-    roll_back,
-    run_step,
+    run_steps,
+    steps_now,
+    take_back,
 )
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval
-    from cutover.consumers_first import Result
+    from cutover.course import Kind
     from cutover.observations import ApprovalSeen
+    from cutover.procedure import Result
 
-PATIENCE = 30.0  # seconds that a step may wait in a worker
-WAIT_LIMIT = timedelta(days=2)  # every wait has a shorter bound of its own in the step
+WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
+RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+# Steps that wait in the triggerer sleep in threads: one each, of which many must fit.
+WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 
 
 class CutoverStep:
     """What operators of steps have in common; a mixin because an approval must be an ApprovalOperator."""
 
+    row: Row
+    kind: Kind
     plan: str
     wave: str
-    step: str
+    strategy: str
     rehearsal: bool | str
     approval: str
     log: Any
     defer: Callable[..., None]
+    template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "approval")
+
+    def told(self, row: Row, kind: Kind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str) -> None:
+        self.row, self.kind, self.wave, self.plan = row, kind, wave, plan
+        self.strategy, self.rehearsal, self.approval = strategy, rehearsal, approval
 
     def order(self, context: Any) -> Order:
         ti = context["ti"]
-        return Order(str(self.plan), str(self.wave), self.step, ti.dag_id, ti.run_id)
+        other, steps = "" if self.strategy == AS_DECLARED else str(self.strategy), self.row.steps
+        if self.row.span:
+            rows = spans_of(planned(frozen_plan(self.plan).read(), self.kind, self.wave, other))
+            steps = next(row.steps for row in rows if row.task == self.row.task)
+        choices = choices_of(self.kind, context["params"])
+        return Order(str(self.plan), self.wave, steps, ti.dag_id, ti.run_id, self.kind, other, self.row.span, choices)
 
-    def drive(self, context: Any, approve: Callable[[AskApproval], ApprovalSeen] | None = None) -> None:
-        """Do the step, or leave it for later by deferring. Raises ApprovalNeeded; fails the task when refused."""
-        order, folder = self.order(context), task_folder(context)
+    def begin(self, context: Any) -> None:
+        """The first try, and every other."""
+        if self.rehearsal is True:
+            for does, undo in self.rehearsed(context):
+                self.log.info("dry run: %s", does)
+                self.log.info("its undo: %s", undo or "nothing to undo")
+        elif self.row.waits:
+            self.wait(self.order(context))
+        else:
+            self.drive(context)
+
+    def rehearsed(self, context: Any) -> list[tuple[str, str | None]]:
+        """What the task would do, and how it is undone. What is chosen for a way back may add steps to it."""
+        if self.kind == "migrate":
+            return [(self.row.does, self.row.undo)]
+        order = self.order(context)
+        course = planned(frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
+        steps = {step.name: step for step in course.steps}
+        return [(steps[name].does, steps[name].undo) for name in steps_now(order, [*steps])]
+
+    def drive(self, context: Any) -> None:
+        """Do the steps, or leave them for later by deferring. Raises ApprovalNeeded; fails the task when refused."""
+        order = self.order(context)
         try:
-            conclude(run_step(order, self.log, folder, approve or self.approver(), Patience(PATIENCE).sleep))
+            conclude(run_steps(order, self.log, self.approver(order), Patience(WORKER_SECONDS).sleep))
         except ProofNeeded as needed:
             application = attach_or_start(
-                folder, "spark.verify", proof_arguments(needed.wanted), frozen_plan(order.plan).topology, self.log
+                needed.folder,
+                "spark.verify",
+                proof_arguments(needed.wanted),
+                frozen_plan(order.plan).topology,
+                self.log,
             )
             self.defer(trigger=ProcessEnded(str(application.folder)), method_name="come_back", timeout=WAIT_LIMIT)
+        except StandbyNeeded as needed:
+            order.standby.begin(
+                [*proof_arguments(needed.wanted), "--stay", str(STAY)], frozen_plan(order.plan).topology, self.log
+            )
+            waiting = ProcessEnded(str(order.standby.process.folder), file=SUMMARY)
+            self.defer(trigger=waiting, method_name="come_back", timeout=WAIT_LIMIT)
         except StillWaiting:
-            self.log.info("waiting on in the triggerer")
-            self.defer(trigger=StepFinished(order), method_name="come_back", timeout=WAIT_LIMIT)
+            self.wait(order)
+
+    def wait(self, order: Order) -> None:
+        self.log.info("waiting in the triggerer")
+        self.defer(trigger=StepFinished(order), method_name="come_back", timeout=WAIT_LIMIT)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
-        """After a proof or a long wait: the journal knows how far the step is."""
+        """After a proof or a long wait: the journal knows how far the steps are."""
         self.drive(context)
 
-    def approver(self) -> Callable[[AskApproval], ApprovalSeen]:
+    def approver(self, order: Order) -> Approve:
         from cutover.driver import approve_all
 
         return approve_all if self.approval == "auto" else ask_later
 
-    def rehearse(self, does: str, undo: str | None) -> None:
-        self.log.info("dry run: %s", does)
-        self.log.info("its undo: %s", undo or "nothing to undo")
-
 
 class CutoverStepOperator(CutoverStep, BaseOperator):
-    """One step of the migration. Never retried: the journal decides what is left to do, a person clears the task."""
+    """Steps of a course."""
 
-    template_fields: Sequence[str] = ("plan", "wave", "rehearsal", "approval")
+    template_fields: Sequence[str] = CutoverStep.template_fields
 
-    def __init__(self, *, row: Row, plan: str, wave: str, rehearsal: str, approval: str, **kwargs: Any) -> None:
-        super().__init__(task_id=row.name, retries=0, doc_md=_doc(row), **kwargs)
-        self.row, self.step = row, row.name
-        self.plan, self.wave, self.rehearsal, self.approval = plan, wave, rehearsal, approval
+    def __init__(
+        self, *, row: Row, kind: Kind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str, **kwargs: Any
+    ) -> None:
+        super().__init__(task_id=row.task, doc_md=_doc(row), **RETRIES, **kwargs)
+        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
 
     def execute(self, context: Any) -> None:
-        if self.rehearsal is True:
-            self.rehearse(self.row.does, self.row.undo)
-        else:
-            self.drive(context)
+        self.begin(context)
 
 
 class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     """A step that a person decides: a required action of the UI, whose text is the evidence so far.
 
     Rejecting fails the task, after everything done so far was taken back. With `approval` = `auto` nobody is
-    asked, and the journal says so.
+    asked, and the journal says so. Where a step asks several people, each has such a task, and the last does the step.
     """
 
-    template_fields: Sequence[str] = ("plan", "wave", "rehearsal", "approval")
+    template_fields: Sequence[str] = CutoverStep.template_fields
 
-    def __init__(self, *, row: Row, plan: str, wave: str, rehearsal: str, approval: str, **kwargs: Any) -> None:
-        super().__init__(task_id=row.name, subject=row.does, fail_on_reject=True, retries=0, doc_md=_doc(row), **kwargs)
-        self.row, self.step = row, row.name
-        self.plan, self.wave, self.rehearsal, self.approval = plan, wave, rehearsal, approval
+    def __init__(
+        self, *, row: Row, kind: Kind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str, **kwargs: Any
+    ) -> None:
+        super().__init__(task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=_doc(row), **RETRIES, **kwargs)
+        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+        self.fresh: ApprovalSeen | None = None
 
     def execute(self, context: Any) -> None:
-        if self.rehearsal is True:
-            self.rehearse(self.row.does, self.row.undo)
-        else:
-            self.drive_or_ask(context)
+        self.drive_or_ask(context, self.begin)
 
-    def drive_or_ask(self, context: Any) -> None:
+    def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        self.drive_or_ask(context, self.drive)
+
+    def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
         try:
-            self.drive(context)
+            drive(context)
         except ApprovalNeeded as needed:
+            if self.row.asks not in ("", needed.wanted.by):
+                if Answers.of(order := self.order(context)).given(order, str(self.row.asks)) is None:
+                    raise AirflowFailException(
+                        f"{needed.wanted.by} has not answered yet: clear that task, and then this one"
+                    ) from None
+                self.log.info("%s has answered; %s is asked next", self.row.asks, needed.wanted.by)
+                return
             self.subject = needed.wanted.question[:1].upper() + needed.wanted.question[1:]
             self.body = evidence_text(needed.wanted)
             super().execute(context)
 
-    def come_back(self, context: Any, event: dict[str, Any]) -> None:
-        self.drive_or_ask(context)
+    def approver(self, order: Order) -> Approve:
+        decide, answers = super().approver(order), Answers.of(order)
+
+        def answer(asked: AskApproval) -> ApprovalSeen:
+            kept = answers.given(order, asked.by)
+            if kept is None and self.fresh is not None:  # it answers whoever was asked: the first without an answer
+                kept, self.fresh = self.fresh, None
+                answers.keep(order, asked.by, kept)
+            return kept or decide(asked)
+
+        return answer
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         from cutover.observations import ApprovalSeen
@@ -143,74 +212,85 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
             self.process_trigger_event_error(event)
         granted = event["chosen_options"] == [self.APPROVE]
         who = (event.get("responded_by_user") or {}).get("name") or "somebody"
-        seen = ApprovalSeen(0, granted=granted, by=who, note="in the Airflow UI or by its API")
-        self.drive(context, approve=lambda asked: seen)
+        self.fresh = ApprovalSeen(0, granted=granted, by=who, note="in the Airflow UI or by its API")
+        self.drive_or_ask(context, self.drive)
 
 
-class RollbackOperator(BaseOperator):
-    """Runs when a step failed: says what was taken back, and finishes a rollback that could not end."""
+class TakeBackOperator(BaseOperator):
+    """Runs when a step failed: takes back what its wave did, or finishes a rollback that could not end."""
 
-    template_fields: Sequence[str] = ("plan", "wave")
+    template_fields: Sequence[str] = ("plan", "strategy")
 
-    def __init__(self, *, plan: str, wave: str, **kwargs: Any) -> None:
+    def __init__(self, *, kind: Kind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
         again = {"retries": 3, "retry_delay": timedelta(seconds=10)}
-        super().__init__(task_id="rollback", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
-        self.plan, self.wave = plan, wave
+        super().__init__(task_id="take_back", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
+        self.kind, self.wave, self.plan, self.strategy = kind, wave, plan, strategy
 
     def execute(self, context: Any) -> None:
         from clusters.errors import ClusterError
         from cutover.errors import CutoverError
 
         ti = context["ti"]
+        other = "" if self.strategy == AS_DECLARED else str(self.strategy)
+        choices = choices_of(self.kind, context["params"])
+        order = Order(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind, other, choices=choices)
         try:
-            result = roll_back(Order(self.plan, self.wave, "rollback", ti.dag_id, ti.run_id), self.log)
+            result = take_back(order, self.log)
         except (ClusterError, CutoverError) as problem:
             raise AirflowException(str(problem)) from None
+        if result.reason == NOTHING:
+            raise AirflowSkipException(f"wave {self.wave}: nothing had begun")
         self.log.info("%s: %s", result.state, result.reason)
+        if result.state == "stopped":
+            raise AirflowFailException(result.reason)
         if not result.finished:
             raise AirflowException(result.reason)
 
 
 class WatcherOperator(BaseOperator):
-    """The last task: fails when any other did, so that the run fails although its rollback succeeded."""
+    """The last task: fails when any other did, so that the run fails although what was done was taken back."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(task_id="watcher", trigger_rule=TriggerRule.ONE_FAILED, retries=0, **kwargs)
 
     def execute(self, context: Any) -> None:
-        raise AirflowFailException("a step failed; its log says why, and the task rollback what was taken back")
+        raise AirflowFailException("a step failed; its log says why, and the task take_back what was taken back")
 
 
 class StepFinished(BaseTrigger):
-    """Does the rest of a waiting step in a thread of the triggerer, and fires when it is over or needs a worker."""
+    """Does the rest of waiting steps in a thread of the triggerer, and fires when it is over or needs a worker."""
 
-    def __init__(self, order: Order | dict[str, str]) -> None:
+    def __init__(self, order: Order | dict[str, Any]) -> None:
         super().__init__()
-        self.order = order if isinstance(order, Order) else Order(**order)
+        if isinstance(order, dict):
+            order = Order.of_json(order)
+        self.order = order
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return "plugins.watershed_cutover.StepFinished", {"order": asdict(self.order)}
+        return "plugins.watershed_cutover.StepFinished", {"order": self.order.to_json()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         patience = Patience(None)
-        folder = run_folder(self.order.dag, self.order.run) / self.order.step
         await asyncio.sleep(SETTLE_SECONDS)
         try:
-            work = asyncio.to_thread(run_step, self.order, self.log, folder, ask_later, patience.sleep)
-            result = await asyncio.shield(asyncio.ensure_future(work))
+            result = await asyncio.get_running_loop().run_in_executor(
+                WAITING, run_steps, self.order, self.log, ask_later, patience.sleep
+            )
             text = f"{result.state} {result.reason}".strip()
-        except (ProofNeeded, ApprovalNeeded) as needed:
+        except (ProofNeeded, StandbyNeeded, ApprovalNeeded) as needed:
             text = f"needs {needed}"
-        except asyncio.CancelledError:
-            patience.stop.set()  # another triggerer goes on; the thread leaves at its next pause
-            raise
+        except AirflowException as problem:  # the task looks for itself, and says it
+            text = f"needs a worker: {problem}"
+        finally:
+            patience.stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
         yield TriggerEvent({"seen": text})
 
 
 def conclude(result: Result) -> None:
     """A step that was refused fails its task, with what was taken back."""
-    if result.state not in ("done", "paused"):
-        raise AirflowFailException(f"{result.state} at {result.step}: {result.reason}")
+    if result.exit_code:
+        again = "" if result.state == "stopped" else ". To try again, trigger a new run"
+        raise AirflowFailException(f"{result.state} at {result.step}: {with_parameters(result.reason)}{again}")
 
 
 def _doc(row: Row) -> str:

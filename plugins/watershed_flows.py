@@ -213,14 +213,22 @@ class Judgement:
 
 
 def fleets_of(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster that a running flow writes to; Spark unless all those flows ask for processes."""
-    running = [flow for flow in plan.flows if flow.state == "running"]
+    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
+    starts and a rollback needs; Spark unless all those flows ask for processes."""
+    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
     fleets = []
-    for target in sorted({flow.target for flow in running}):
-        flows = [flow for flow in running if flow.target == target]
+    for target in sorted({flow.target for flow in served}):
+        flows = [flow for flow in served if flow.target == target]
         spark = any(flow.engine == "spark" for flow in flows)
         fleets.append(Fleet(plan.topology, target, max(flow.workers for flow in flows), spark))
     return fleets
+
+
+def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
+    if plan.migration is None:
+        return False
+    there = plan.flow(plan.migration.flow)
+    return (flow.source, flow.target) == (there.target, there.source)
 
 
 def expected_partitions(plan: Plan) -> dict[str, set[tuple[str, int]]]:

@@ -8,6 +8,7 @@ session of its own.  Its folder holds
     exit           its exit code, written last
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
                    lock is alive whatever happened to pid numbers
+    orders         of one that takes them: a named pipe, its standard input
 
 A folder without `exit` whose lock is free belongs to a program that was killed.
 """
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,31 @@ class Detached:
         except OSError:
             return "(no log)"
 
+    def order(self, line: str) -> bool:
+        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe."""
+        try:
+            pipe = os.open(self.folder / "orders", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return os.write(pipe, content := f"{line}\n".encode()) == len(content)
+        except OSError:
+            return False
+        finally:
+            os.close(pipe)
+
+    def dismiss(self) -> None:
+        """SIGTERM, without waiting for its end. What has ended, or runs on another machine, is left alone."""
+        pid = self.pid()
+        if pid is not None and self.alive() and self._is_here(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _is_here(self, pid: int) -> bool:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return bool(json.loads((self.folder / "process.json").read_text())["started"] == _started(str(pid)))
+        return False
+
     def end(self, grace: float = 20.0) -> None:
         """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine."""
         pid = self.pid()
@@ -88,8 +114,11 @@ class Detached:
                 time.sleep(0.1)
 
 
-def start(folder: Path, module: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Detached:
-    """Start the module, or find it running in the folder. Returns once it holds its lock.
+def start(
+    folder: Path, module: str, arguments: Sequence[str], environ: Mapping[str, str], *, orders: bool = False
+) -> Detached:
+    """Start the module, or find it running in the folder. Returns once it holds its lock. orders: its standard input
+    takes them (`Detached.order`), and never ends.
 
     Raises ProcessFailed.
     """
@@ -99,12 +128,12 @@ def start(folder: Path, module: str, arguments: Sequence[str], environ: Mapping[
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("process.json", "exit"):
         (folder / name).unlink(missing_ok=True)
-    with program.log.open("ab") as log:
+    with program.log.open("ab") as log, _standard_input(folder, orders=orders) as stdin:
         child = subprocess.Popen(
             [sys.executable, "-m", "plugins.watershed_process", str(folder), module, *arguments],
             cwd=folder,
             env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -117,6 +146,20 @@ def start(folder: Path, module: str, arguments: Sequence[str], environ: Mapping[
             raise ProcessFailed(f"{module} did not start within {_START_SECONDS:.0f} s; see {program.log}")
         time.sleep(0.02)
     return program
+
+
+@contextlib.contextmanager
+def _standard_input(folder: Path, *, orders: bool) -> Iterator[int]:
+    """What the program will read from. Open for writing, too, by the program itself: so it does not end with whoever
+    orders, and whoever orders is told when the program has ended."""
+    if orders:
+        (folder / "orders").unlink(missing_ok=True)
+        os.mkfifo(folder / "orders", 0o600)
+    opened = os.open(folder / "orders", os.O_RDWR) if orders else os.open(os.devnull, os.O_RDONLY)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def clean_environment() -> dict[str, str]:
@@ -159,15 +202,19 @@ def _run(module: str, arguments: Sequence[str]) -> int:
 
 
 def _identity(module: str, arguments: Sequence[str]) -> dict[str, object]:
-    stat = Path("/proc/self/stat").read_text()
-    started = int(stat[stat.rindex(")") + 2 :].split()[19])
     return {
         "schema": 1,
         "pid": os.getpid(),
-        "started": started,
+        "started": _started("self"),
         "module": module,
         "arguments": list(arguments),
     }
+
+
+def _started(process: str) -> int:
+    """Ticks since boot. Raises OSError when there is no such process."""
+    stat = Path(f"/proc/{process}/stat").read_text()
+    return int(stat[stat.rindex(")") + 2 :].split()[19])
 
 
 def _write(path: Path, text: str) -> None:

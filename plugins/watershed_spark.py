@@ -18,8 +18,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from cutover.evidence.proofs import COUNTS
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_state import frozen_plan, task_folder
+from spark.session import is_local, master_of
 
 # A trigger that fires while the scheduler still has the deferring process on its list makes Airflow fail the task
 # ("finished with state success, but the task instance's state attribute is queued").
@@ -84,26 +86,29 @@ class SparkApplicationOperator(BaseOperator):
 
 
 class ProcessEnded(BaseTrigger):
-    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile.
+    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile. file: of one that
+    goes on when it has come to a result, that result in its folder.
 
     Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
     """
 
-    def __init__(self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(
+        self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = SETTLE_SECONDS, file: str = ""
+    ) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.file = folder, file
         self.poll_seconds, self.settle_seconds = poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         kwargs = {"folder": self.folder, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
-        return "plugins.watershed_spark.ProcessEnded", kwargs
+        return "plugins.watershed_spark.ProcessEnded", kwargs | {"file": self.file}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         program = Detached(Path(self.folder))
         shown = 0
         await asyncio.sleep(self.settle_seconds)
         while True:
-            running = program.alive()
+            running = program.alive() and not (self.file and (program.folder / self.file).exists())
             shown = self._pass_on(program, shown)
             if not running:
                 yield TriggerEvent({"folder": self.folder, "exit_code": program.exit_code()})
@@ -150,10 +155,13 @@ def attempts(folder: Path) -> list[Detached]:
 
 
 def spark_environment() -> dict[str, str]:
-    """What every Spark application needs: this Python on both sides; loopback unless Airflow's own
-    environment says otherwise."""
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return {"SPARK_LOCAL_IP": "127.0.0.1", **python, **clean_environment()}
+    """What every Spark application needs: this Python, and on a local master the loopback interface, unless Airflow's
+    own environment says otherwise. On other masters the application finds its own address (`spark.session`)."""
+    environ = clean_environment()
+    told = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local(master_of(environ)):
+        told["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return told | environ
 
 
 def _counts(summary: Path) -> str:
@@ -162,5 +170,4 @@ def _counts(summary: Path) -> str:
         told = json.loads(summary.read_text())
     except (OSError, ValueError):
         return ""
-    names = ("unproven", "proven", "missing", "altered", "reordered", "duplicates", "pending")
-    return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in names if n in told)
+    return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in ("unproven", *COUNTS) if n in told)

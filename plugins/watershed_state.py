@@ -26,11 +26,11 @@ def task_folder(context: Any) -> Path:
     ti = context["ti"]
     index = getattr(ti, "map_index", -1)
     task = ti.task_id if index in (None, -1) else f"{ti.task_id}.{index}"
-    return run_folder(ti.dag_id, ti.run_id) / _file_name(task)
+    return run_folder(ti.dag_id, ti.run_id) / file_name(task)
 
 
 def run_folder(dag_id: str, run_id: str) -> Path:
-    return state_folder() / "runs" / _file_name(dag_id) / _file_name(run_id)
+    return state_folder() / "runs" / file_name(dag_id) / file_name(run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class FrozenPlan:
 
     @property
     def topology(self) -> Path:
-        """The copy of the topology file, for programs that take `--topology`."""
-        return self.folder / "topology.yaml"
+        """The copy of the topology file (or of the folder of its parts), for programs that take `--topology`."""
+        parts = self.folder / "topology"
+        return parts if parts.is_dir() else self.folder / "topology.yaml"
 
     def read(self) -> Plan:
         from topology.plan import plan_from_json
@@ -57,12 +58,17 @@ def freeze(path: Path) -> FrozenPlan:
     Raises topology.errors.InvalidTopology or UnreadableTopology.
     """
     from topology import compile_path
+    from topology.load import files_of
     from topology.plan import plan_json
 
     plan = compile_path(path)
     frozen = FrozenPlan(plan.hash, _plan_folder(plan.hash))
     frozen.folder.mkdir(parents=True, exist_ok=True)
-    _replace(frozen.topology, path.read_text(encoding="utf-8"))
+    if path.is_dir():
+        for part in files_of(path):
+            _replace(frozen.folder / "topology" / part.name, part.read_text(encoding="utf-8"))
+    else:
+        _replace(frozen.folder / "topology.yaml", path.read_text(encoding="utf-8"))
     _replace(frozen.folder / "plan.json", plan_json(plan))
     return frozen
 
@@ -86,7 +92,7 @@ def _plan_folder(plan_hash: str) -> Path:
     return state_folder() / "plans" / plan_hash.rpartition(":")[2]
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in text).lstrip(".") or "_"
 
 

@@ -1,84 +1,100 @@
-"""One step of one migration, as a process of Airflow does it: through the journal on the target cluster.
+"""Steps of one course, as a process of Airflow does them: through the journal on the target cluster.
 
-`cutover.driver.Migration` does the work and remembers it; it is only asked for one step.  A step that needs
+`cutover.driver.Migration` does the work and remembers it; it is only asked for some steps.  A step that needs
 what a process must not wait for leaves the driver by an exception and is asked for again later; the journal
 makes that safe (an unfinished step is resumed, a finished one is not done again).
 """
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from plugins.watershed_courses import EVERYTHING, NOTHING_CHOSEN, Choices, course_of, planned
+from plugins.watershed_journal import journal_of
+from plugins.watershed_process import Detached
 from plugins.watershed_spark import attempts
-from plugins.watershed_state import frozen_plan, run_folder
+from plugins.watershed_standby import Standby, is_ordered, verdict, wanted_before_the_fence
+from plugins.watershed_state import file_name, frozen_plan, run_folder, write_json
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, Prove
-    from cutover.consumers_first import Result
+    from cutover.course import Kind
     from cutover.driver import Event, Migration
     from cutover.observations import ApprovalSeen, ProofSeen
-    from topology.plan import Wave
+    from cutover.procedure import Result
 
 PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A step as the DAG shows it."""
-
-    name: str
-    does: str
-    undo: str | None
-    asks: bool
-
-
-def rows_of(wave: Wave) -> list[Row]:
-    """The steps of a wave in their order, without connecting to anything."""
-    from cutover.policy import policy_of
-    from cutover.steps import steps_of
-
-    return [Row(step.name, step.does, step.undo, step.actor == "person") for step in steps_of(policy_of(wave))]
+Approve = Callable[["AskApproval"], "ApprovalSeen"]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a step's task, its trigger and its rollback are told: all of it ids, so that it fits a trigger."""
+    """What a step's task, its trigger and its rollback are told: all of it ids, so that it fits a trigger.
+
+    steps: what is to be done, one after the other. The first is the task's own; with span, all are. strategy: "" is the
+    file's."""
 
     plan: str
     wave: str
-    step: str
+    steps: tuple[str, ...]
     dag: str
     run: str
+    kind: Kind = "migrate"
+    strategy: str = ""
+    span: bool = False
+    choices: Choices = NOTHING_CHOSEN
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"steps": [*self.steps], "choices": self.choices.to_json()}
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> Order:
+        choices = Choices.of_json(told["choices"]) if "choices" in told else NOTHING_CHOSEN
+        return cls(**{**told, "steps": tuple(told["steps"]), "choices": choices})
+
+    @property
+    def journal_run(self) -> str:
+        """The run's name in the journal: every wave of a DAG run is a run of its own there."""
+        return f"{self.kind}.{self.run}" + ("" if self.wave == EVERYTHING else f".{self.wave}")
 
     @property
     def evidence(self) -> Path:
-        return run_folder(self.dag, self.run) / "evidence"
+        return run_folder(self.dag, self.run) / "evidence" / file_name(self.wave)
+
+    def folder(self, step: str) -> Path:
+        """Where a step's Spark applications run."""
+        return run_folder(self.dag, self.run) / file_name(f"{self.wave}.{step}")
+
+    @property
+    def standby(self) -> Standby:
+        """The application that is warm when its producers are fenced."""
+        return Standby(Detached(self.folder("standby")))
 
     def migration(self, **hooks: Any) -> Migration:
         """The driver for this run. Raises ClusterError, CutoverError."""
         from clusters.settings import connection_settings
-        from cutover.driver import Migration, wave_of
-        from cutover.journal import Journal
-        from cutover.journal_topic import TopicLog
+        from cutover.driver import Migration
 
         plan = frozen_plan(self.plan).read()
-        declared, _ = wave_of(plan, self.wave)
-        flow = plan.flow(declared.flow)
-        settings = {alias: connection_settings(plan.cluster(alias)) for alias in (flow.source, flow.target)}
         # One holder for all tasks of a run: its chain still refuses two processes that act at once.
-        journal = Journal(TopicLog(settings[flow.target]), plan.topology, f"airflow {self.run}")
+        journal = journal_of(plan, f"airflow {self.journal_run}")
+        chain = journal.refresh()
+        course = course_of(plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices)
         return Migration(
             plan,
             self.wave,
-            settings,
+            {str(cluster.alias): connection_settings(cluster) for cluster in plan.clusters},
             journal=journal,
-            run_id=self.run,
+            course=course,
+            run_id=self.journal_run,
             actor=f"airflow {self.dag}",
             evidence=self.evidence,
             **hooks,
@@ -86,11 +102,19 @@ class Order:
 
 
 class ProofNeeded(Exception):
-    """The step has to wait for a Spark application with these properties."""
+    """The step has to wait for a Spark application with these properties, in this folder."""
+
+    def __init__(self, wanted: Prove, folder: Path) -> None:
+        self.wanted, self.folder = wanted, folder
+        super().__init__(f"a proof of {wanted.flow}")
+
+
+class StandbyNeeded(Exception):
+    """Before producers are fenced, an application has to be warm that first proves this."""
 
     def __init__(self, wanted: Prove) -> None:
         self.wanted = wanted
-        super().__init__(f"a proof of {wanted.flow}")
+        super().__init__("an application that stands by")
 
 
 class ApprovalNeeded(Exception):
@@ -121,57 +145,118 @@ class Patience:
             raise StillWaiting
 
 
-def run_step(
-    order: Order,
-    log: Any,
-    folder: Path,
-    approve: Callable[[AskApproval], ApprovalSeen],
-    sleep: Callable[[float], None],
-) -> Result:
-    """Do one step. Raises ProofNeeded, ApprovalNeeded, StillWaiting; AirflowException for what cannot go on."""
+def run_steps(order: Order, log: Any, approve: Approve, sleep: Callable[[float], None]) -> Result:
+    """Do the steps up to the first that is not `paused`; a step behind the task's own that is refused is left to its
+    own task to tell.
+
+    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, StillWaiting; AirflowFailException for what cannot go on;
+    AirflowException for what another try may settle.
+    """
     from clusters.errors import ClusterError
-    from cutover.errors import CutoverError
+    from cutover.errors import CutoverError, Superseded
+    from cutover.journal.chain import outcome_of
+    from cutover.procedure import Result
+
+    at = order.steps[0]
 
     def say(event: Event) -> None:
-        if event.kind != "skipped" or event.step == order.step:  # earlier steps are told by their own tasks
-            log.info("%s: %s", event.kind, event.text)
+        if event.kind != "skipped" or event.step == at:  # earlier steps are told by their own tasks
+            log.info("%s: %s: %s", event.step, event.kind, event.text)
 
     def prove(wanted: Prove) -> ProofSeen:
-        return proof_in(folder, wanted, order.plan)
+        seen = proof_by_standby(order, at, wanted, sleep) if wanted.final else None
+        return seen or proof_in(order.folder(at), wanted, order.plan)
 
     try:
-        return order.migration(prove=prove, approve=approve, say=say, sleep=sleep).run_step(order.step)
+        migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep)
+        result = Result("paused", at)
+        for at in steps_now(order, [step.name for step in migration.steps]):
+            if at == "fence_producers":
+                refuse_cold(order, migration)
+            result = migration.run_step(at)
+            if result.state != "paused":
+                break
+        own = outcome_of(migration.journal.chain.run(order.journal_run), order.steps[0])
+    except Superseded as problem:  # the other one goes on; should it end, the next try does
+        raise AirflowException(str(problem)) from None
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(str(problem)) from None
+    if result.exit_code and not order.span and result.step != order.steps[0] and own is not None and own[1] is None:
+        log.info("this step is done; %s behind it: %s", result.step, result.state)
+        return Result("paused", order.steps[0])
+    return result
 
 
-def roll_back(order: Order, log: Any) -> Result:
+def steps_now(order: Order, there: Sequence[str]) -> list[str]:
+    """The steps to be done, of those that the run has (`there`). A way back may need some that the DAG does not show,
+    because they depend on the journal: whoever comes behind does them. What the run does not need is passed over."""
+    if order.kind == "migrate":
+        return list(order.steps)
+    course = planned(frozen_plan(order.plan).read(), order.kind, order.wave)
+    shown = {step.name for step in course.steps}
+    found: list[str] = []
+    for name in there:
+        if name in order.steps:
+            found.append(name)
+            if name == order.steps[-1]:
+                return found
+        elif name in shown:
+            found = [each for each in found if each in order.steps]
+        else:
+            found.append(name)
+    return [each for each in found if each in order.steps]
+
+
+def take_back(order: Order, log: Any) -> Result:
     """Give up the run, so that the driver takes back what was done; or finish a rollback (`cutover.giving_up`)."""
-    from cutover.consumers_first import Result
     from cutover.giving_up import give_up
+    from cutover.procedure import Result
 
     if not order.plan or order.plan == "None":
-        return Result("refused", "compile", "nothing had begun")
+        return Result("refused", "compile", NOTHING)
 
     def say(event: Event) -> None:
-        log.info("%s: %s", event.kind, event.text)
+        log.info("%s: %s: %s", event.step, event.kind, event.text)
 
-    return give_up(order.migration, "the task of this step failed or was ended", say, order.run)
+    order.standby.process.dismiss()
+
+    def opened(**hooks: Any) -> Migration:
+        return order.migration(abandon=True, **hooks)  # a file that moves the same will do for taking it back
+
+    return give_up(opened, "the task of this step failed or was ended", say, order.journal_run)
+
+
+NOTHING = "nothing had begun"
+
+
+def refuse_cold(order: Order, migration: Migration) -> None:
+    """Raises StandbyNeeded while the application that will prove the tail is not warm, and may still become so."""
+    wanted = wanted_before_the_fence(migration, order.journal_run)
+    if wanted is not None and not (order.standby.begun and order.standby.told):
+        raise StandbyNeeded(wanted)
+
+
+def proof_by_standby(order: Order, at: str, wanted: Prove, sleep: Callable[[float], None]) -> ProofSeen | None:
+    """The tail's verdict by the application that is warm; None where it did not come to one. Raises StillWaiting."""
+    folder, topology = order.folder(at), frozen_plan(order.plan).topology
+    if not order.standby.prove(folder, proof_arguments(wanted), topology, sleep):
+        return None
+    order.standby.process.dismiss()
+    return verdict(folder, order.plan)
 
 
 def proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:
-    """The verdict of the newest attempt in the task's folder. Raises ProofNeeded while there is none."""
-    from cutover.proofs import read_summary
+    """The verdict of the newest attempt in the step's folder. Raises ProofNeeded while there is none."""
+    from cutover.evidence.proofs import read_summary
 
     tried = attempts(folder)
     if not tried or tried[-1].alive():
-        raise ProofNeeded(wanted)
+        raise ProofNeeded(wanted, folder)
     last = tried[-1]
-    broken = last.exit_code() not in (0, 1, 3)
-    if broken:
+    if last.exit_code() not in (0, 1, 3):
         (last.folder / "collected").touch()
-        if len(tried) < PROOF_ATTEMPTS:
-            raise ProofNeeded(wanted)
+        if len(tried) < PROOF_ATTEMPTS + is_ordered(tried[0]):
+            raise ProofNeeded(wanted, folder)
     return read_summary(last.folder / "summary.json", plan_hash)
 
 
@@ -186,15 +271,27 @@ def ask_later(wanted: AskApproval) -> ApprovalSeen:
     raise ApprovalNeeded(wanted)
 
 
-def evidence_text(wanted: AskApproval) -> str:
-    """What a person decides on, as Markdown: the numbers that the gates saw; offsets stay in the journal."""
-    lines = [f"**{wanted.by}** is asked to decide: {wanted.question}", ""]
-    for step, outcome in wanted.evidence.items():
-        lines += [f"#### {step.replace('_', ' ')}", "", "| what | seen |", "|---|---|"]
-        for name, value in outcome.items():
-            if isinstance(value, dict):
-                lines += [f"| {name}: {key} | {number} |" for key, number in value.items() if isinstance(number, int)]
-            elif value is not None:
-                lines.append(f"| {name} | {value} |")
-        lines.append("")
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What people decided in one DAG run, kept until the step that asked is done: a step may ask several people, and
+    each of them answers in a task of his own."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, order: Order) -> Answers:
+        return cls(run_folder(order.dag, order.run) / "answers")
+
+    def keep(self, order: Order, by: str, seen: ApprovalSeen) -> None:
+        write_json(self._path(order, by), {"granted": seen.granted, "by": seen.by, "note": seen.note})
+
+    def given(self, order: Order, by: str) -> ApprovalSeen | None:
+        from cutover.observations import ApprovalSeen
+
+        try:
+            return ApprovalSeen(0, **json.loads(self._path(order, by).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def _path(self, order: Order, by: str) -> Path:
+        return self.folder / file_name(f"{order.wave}.{order.steps[0]}.{by}.json")

@@ -3,7 +3,9 @@ whose files form one topology.
 
 DAG files are parsed again and again, and once more in every task, so that a compiled plan is kept beside the
 state, under a hash of the file and of the compiler; a parse then needs neither YAML nor graph.  A file that
-does not compile becomes a DAG that says why: it must not take the others with it, and must not vanish.
+does not compile becomes a DAG that says why: it must not take the others with it, and must not vanish.  If it did
+compile before, its DAGs stay as they were then: Airflow would end runs whose tasks vanish, in the middle of a
+migration. New runs fail at their first task, which compiles the file.
 """
 
 from __future__ import annotations
@@ -28,12 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """A file; `plan` is None when it does not compile, and then `problem` is the report for people."""
+    """A file; `problem` is the report for people when it does not compile; `plan` is then the last one that did, or
+    None when none ever did."""
 
     path: Path
     name: str
     plan: Plan | None
     problem: str = ""
+
+    def told(self, doc: str) -> str:
+        """The documentation of a DAG, with the report in front."""
+        return (
+            f"### {self.path.name} does not compile any more\n```\n{self.problem}\n```\n{doc}" if self.problem else doc
+        )
+
+    @property
+    def tags(self) -> list[str]:
+        """Of every DAG."""
+        return ["watershed", "broken"] if self.problem else ["watershed"]
 
     def is_wanted(self, dag_id: str) -> bool:
         """In a task only the task's own DAG is built."""
@@ -105,31 +119,40 @@ def _load(path: Path) -> TopologyFile:
             from topology import compile_path
 
             plan = compile_path(path)
-            _remember(content, plan)
+            _remember(_memory(content), plan)
+            _remember(_last(path), plan)
     except Exception as problem:  # noqa: BLE001 (whatever is wrong with one file stays with that file)
-        report = str(problem) or repr(problem)
-        return TopologyFile(path, path.stem, None, report)
+        report, last = str(problem) or repr(problem), _read(_last(path))
+        return TopologyFile(path, last.topology if last else path.stem, last, report)
     return TopologyFile(path, plan.topology, plan)
 
 
 def _remembered(content: bytes) -> Plan | None:
+    return _read(_memory(content), own=True)
+
+
+def _read(path: Path, *, own: bool = False) -> Plan | None:
     from topology.errors import UnreadablePlan
     from topology.plan import plan_from_json
 
     with contextlib.suppress(OSError, UnreadablePlan):
-        return plan_from_json(_memory(content).read_text(encoding="utf-8"))
+        return plan_from_json(path.read_text(encoding="utf-8"), own=own)
     return None
 
 
-def _remember(content: bytes, plan: Plan) -> None:
+def _remember(path: Path, plan: Plan) -> None:
     from topology.plan import plan_json
 
-    path = _memory(content)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(plan_json(plan), encoding="utf-8")
         fresh.replace(path)
+
+
+def _last(path: Path) -> Path:
+    """The newest plan of a file, whatever is in it by now."""
+    return state_folder() / "compiled" / "last" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
 
 
 def _memory(content: bytes) -> Path:

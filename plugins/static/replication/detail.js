@@ -1,0 +1,93 @@
+// One flow: how far each partition is, what is wrong and what to do about it.
+
+import { h } from "./dom.js";
+import { panel } from "./flows.js";
+import { bytes, coded, duration, icon, number, rate, words } from "./words.js";
+
+export function flowDetail(told) {
+  const loud = told.rows.filter((row) => row.error || row.remedy);
+  return panel(
+    told.id,
+    h("p", { class: `state ${told.level}` }, icon(told.state), ` ${words(told.state)}`,
+      told.desired !== told.state ? h("span.soft", {}, ` (wanted: ${words(told.desired)})`) : null),
+    told.desired === "not_applied"
+      ? h("p.note", {}, "The file has this flow, the target cluster does not know it yet: start replication.") : null,
+    told.changed ? h("p.note", {}, "The file has changed since this flow was applied: start replication to apply it.") : null,
+    told.cluster.state === "silent"
+      ? h("p.problem", {}, `${told.target} does not answer. `, told.cluster.problem || "",
+          told.cluster.age_ms === null ? "" : ` What stands here is ${duration(told.cluster.age_ms)} old.`) : null,
+    h(
+      "dl.facts.wide",
+      {},
+      fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
+      fact("offsets", told.offsets + (told.offsets_reason ? ` (${told.offsets_reason})` : "")), fact("delivery", told.delivery),
+      fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
+      fact("rate", rate(told.rate_bytes)), fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
+    ),
+    loud.length ? h("section", {}, h("h3", {}, "What needs attention"), loud.map(trouble)) : null,
+    h("section", {}, h("h3", {}, "Partitions"), told.rows.length ? partitions(told) : h("p", {}, nothing(told))),
+    told.beside.length ? h("section", {}, h("h3", {}, "Beside the records"), beside(told)) : null,
+  );
+}
+
+const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+
+const nothing = (told) =>
+  told.desired === "running"
+    ? "No worker has reported a partition: no topic matches, no worker runs, or its log says what fails."
+    : "No partition is copied.";
+
+const place = (row) => `${row.topic}-${row.partition}`;
+
+function trouble(row) {
+  return h(
+    "article",
+    { class: `trouble ${row.level}`, "data-key": `trouble ${place(row)}` },
+    h("h4", {}, icon(row.state), ` ${place(row)}: ${words(row.state)}`),
+    row.error ? h("p", {}, row.error) : null,
+    row.remedy ? h("p.remedy", {}, h("b", {}, "What to do: "), coded(row.remedy)) : null,
+    row.note ? h("p.soft", {}, row.note) : null,
+  );
+}
+
+function partitions(told) {
+  const renamed = told.rows.some((row) => row.topic !== row.target_topic);
+  return [
+    h(
+      "div.scroll",
+      {},
+      h(
+        "table",
+        {},
+        h("caption", {}, "Partitions, those that need attention first"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Partition"), renamed ? h("th", { scope: "col" }, "Target topic") : null,
+          h("th", { scope: "col" }, "State"),
+          ["Next offset", "Source end", "Target end", "Lag", "Behind", "Rate", "Copied", "Reported"].map((each) => h("th.n", { scope: "col" }, each)))),
+        h("tbody", {}, told.rows.map((row) =>
+          h("tr", { "data-key": `partition ${place(row)}` },
+            h("th", { scope: "row" }, place(row)), renamed ? h("td", {}, row.target_topic) : null,
+            h("td", { class: `state ${row.level}` }, icon(row.state), ` ${words(row.state)}`, filling(row)),
+            [row.position, row.source_end, row.target_end].map((each) => h("td.n", {}, each < 0 ? "–" : number(each))),
+            h("td.n", {}, number(row.lag_records)), h("td.n", {}, duration(row.lag_ms)), h("td.n", {}, rate(row.rate_bytes)),
+            h("td.n", {}, bytes(row.copied_bytes)), h("td.n", {}, `${duration(row.age_ms)} ago`)))),
+      ),
+    ),
+    told.partitions > told.rows.length
+      ? h("p.pager", {}, `${number(told.first + 1)} to ${number(told.first + told.rows.length)} of ${number(told.partitions)} `,
+          h("button", { "data-act": "more", "data-first": Math.max(0, told.first - 100), disabled: told.first === 0 }, "Back"), " ",
+          h("button", { "data-act": "more", "data-first": told.first + 100, disabled: told.first + told.rows.length >= told.partitions }, "Further"))
+      : null,
+  ];
+}
+
+const filling = (row) =>
+  row.aligning ? h("small", {}, ` ${number(row.aligning.done)} of ${number(row.aligning.of)}`) : null;
+
+function beside(told) {
+  return [
+    h("ul.totals", {}, told.beside.map((each) => h("li.chip", {}, h("b", {}, number(each.count)), ` ${words(each.kind)} ${words(each.state)}`))),
+    told.amiss.length
+      ? h("ul.plain", {}, told.amiss.map((each) => h("li", {}, h("b", {}, `${words(each.kind)} ${each.name}`), `: ${each.state}`, each.why ? `, ${each.why}` : "")))
+      : null,
+  ];
+}

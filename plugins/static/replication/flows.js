@@ -1,0 +1,150 @@
+// The view of flows: what there is in all, the graph, and the same as a table.
+
+import { h } from "./dom.js";
+import { clusterSaid, graph } from "./graph.js";
+import { about, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
+
+export function flowsView(told, state) {
+  const filtered = Boolean(state.only || state.pair);
+  const flows = state.pair ? told.flows.filter((each) => `${each.source} ${each.target}` === state.pair) : told.flows;
+  return [
+    h("section", { "aria-label": "All flows" }, totals(told), silent(told.clusters)),
+    h(
+      "div.tools",
+      { "data-key": "tools" },
+      h("label", {}, "Filter ", h("input", { type: "search", id: "only", placeholder: "flow, cluster, topic or state", autocomplete: "off" })),
+      h("button", { "data-act": "attention", "aria-pressed": String(state.only === "attention") }, "Needs attention"),
+      filtered ? h("button", { "data-act": "unfilter" }, "Show all") : null,
+      h("span.soft", {}, filtered ? `${plural(flows.length, "flow")} of ${number(told.count)}` : ""),
+    ),
+    picture(told, state, filtered),
+    h(
+      "section",
+      { id: "table", "aria-label": "Flows as a table", tabindex: -1 },
+      h("h2", {}, state.pair ? `Flows from ${state.pair.replace(" ", " to ")}` : "Flows"),
+      flows.length ? table(flows, state) : h("p", {}, filtered ? "No flow is like that." : "This topology has no flow."),
+    ),
+  ];
+}
+
+function totals(told) {
+  const { states, lag_records, lag_ms, rate_bytes, partitions } = told.totals;
+  const ordered = Object.entries(states).sort(([one], [other]) => RANK.indexOf(levelOf(other)) - RANK.indexOf(levelOf(one)));
+  return h(
+    "div.in-all",
+    {},
+    h("ul.totals", {}, ordered.map(([state, count]) =>
+      h("li", { class: `chip ${levelOf(state)}` }, icon(state), h("b", {}, number(count)), ` ${words(state)}`))),
+    h("ul.totals", {},
+    h("li.figure", {}, h("b", {}, about(lag_records)), " records behind"),
+    h("li.figure", {}, h("b", {}, duration(lag_ms)), " longest delay"),
+    h("li.figure", {}, h("b", {}, rate(rate_bytes)), " in total"),
+    h("li.figure", {}, h("b", {}, number(partitions)), " partitions")),
+  );
+}
+
+const RANK = ["ok", "busy", "idle", "warn", "bad"];
+
+function silent(clusters) {
+  const mute = clusters.filter((each) => each.state === "silent");
+  if (!mute.length) return null;
+  const list = h("ul.problems", {}, mute.map(mutely));
+  if (mute.length <= MUTE) return list;
+  return h(
+    "details.many",
+    { "data-key": "silent" },
+    h("summary.warn", {}, icon("silent"), h("b", {}, plural(mute.length, "cluster")), ` of ${clusters.length} do not answer: ${mute.slice(0, MUTE).map((each) => each.alias).join(", ")} …`),
+    list,
+  );
+}
+
+const MUTE = 3; // clusters that are told of one by one
+
+const mutely = (each) =>
+  h(
+    "li.warn",
+    { "data-key": `silent ${each.alias}` },
+    icon("silent"),
+    h("b", {}, each.alias),
+    each.age_ms === null ? " does not answer." : ` has not answered for ${duration(each.age_ms)}; what is shown of it is that old.`,
+    each.problem ? h("small", {}, each.problem) : null,
+  );
+
+function picture(told, state, filtered) {
+  if (told.too_many) return h("p.note", {}, "Too many arrows to draw them legibly: filter, or use the table.");
+  if (!told.graph || (filtered && !told.arrows.length)) return null;
+  return h(
+    "section",
+    { "aria-label": "Graph", "data-key": "graph" },
+    h("a.skip", { href: "#table" }, "Skip the graph"),
+    h("div.graph-frame", {}, graph(told, state.chosen)),
+    h(
+      "p.legend",
+      {},
+      [...new Set(["running", "catching_up", "paused", "silent", ...told.flows.map((each) => each.state)])]
+        .map((each) => h("span", { class: levelOf(each) }, icon(each), ` ${words(each)} `)),
+      h("span.soft.says", {}, " Lag is in records and in time. Long dashes catch up, short ones stand still, dots are not heard of."),
+    ),
+  );
+}
+
+function table(flows, state) {
+  const ordered = [...flows].sort(
+    (one, other) => RANK.indexOf(other.level) - RANK.indexOf(one.level) || one.id.localeCompare(other.id, "en", { numeric: true }));
+  const attention = (each) => ["bad", "warn"].includes(each.level);
+  return h(
+    "div.scroll",
+    {},
+    h(
+      "table",
+      {},
+      h("caption", {}, "Flows, those that need attention first"),
+      h(
+        "thead",
+        {},
+        h("tr", {}, ["Flow", "State", "From", "To", "Topics"].map((each) => h("th", { scope: "col" }, each)),
+          ["Lag", "Behind", "Rate", "Partitions"].map((each) => h("th.n", { scope: "col" }, each))),
+      ),
+      h("tbody", {}, ordered.map((each) => [
+        h(
+          "tr",
+          { "data-key": `row ${each.id}`, "aria-selected": String(state.flow === each.id) },
+          h("th", { scope: "row" }, h("button.link", { "data-act": "flow", "data-flow": each.id, "data-key": `open ${each.id}` }, each.id)),
+          h("td", { class: `state ${each.level}` }, icon(each.state), ` ${words(each.state)}`),
+          h("td", {}, each.source),
+          h("td", {}, each.target),
+          h("td.topics", { title: each.topics }, cut(each.topics, 60)),
+          h("td.n", {}, about(each.lag_records)),
+          h("td.n", {}, duration(each.lag_ms)),
+          h("td.n", {}, rate(each.rate_bytes)),
+          h("td.n", {}, number(each.partitions)),
+        ),
+        each.error && attention(each)
+          ? h("tr", { class: `why ${each.level}`, "data-key": `why ${each.id}` }, h("td", { colspan: 9 }, each.error))
+          : null,
+      ])),
+    ),
+  );
+}
+
+export function clusterDetail(told, alias) {
+  const cluster = told.clusters.find((each) => each.alias === alias);
+  if (!cluster) return null;
+  const flows = told.flows.filter((each) => each.source === alias || each.target === alias);
+  return panel(
+    `Cluster ${alias}`,
+    h("p", { class: `state ${cluster.state === "answers" ? "ok" : "warn"}` }, icon(cluster.state === "answers" ? "running" : "silent"), ` ${clusterSaid(cluster)}`),
+    cluster.problem ? h("p.problem", {}, cluster.problem) : null,
+    h("h3", {}, "Its flows"),
+    h("ul.plain", {}, flows.map((each) =>
+      h("li", {}, h("span", { class: `state ${each.level}` }, icon(each.state)), " ",
+        h("button.link", { "data-act": "flow", "data-flow": each.id }, each.id),
+        h("span.soft", {}, each.source === alias ? ` to ${each.target}` : ` from ${each.source}`)))),
+  );
+}
+
+export const panel = (title, ...content) => [
+  h("div.bar", {}, h("h2", { id: "detail-title", tabindex: -1 }, title),
+    h("button", { "data-act": "close", "aria-label": "Close (Esc)", title: "Esc" }, "Close")),
+  content,
+];

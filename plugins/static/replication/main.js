@@ -1,0 +1,270 @@
+// The page: where a person is stands in the address (#…), what is shown is read again every two seconds.
+
+import { buttons, start } from "./actions.js";
+import * as airflow from "./airflow.js";
+import { flowDetail } from "./detail.js";
+import { draw, h } from "./dom.js";
+import { clusterDetail, flowsView } from "./flows.js";
+import { migrationsView } from "./migrations.js";
+import { proofsView } from "./proofs.js";
+import { follow } from "./theme.js";
+import { clock, duration } from "./words.js";
+
+const EVERY_MS = 2000;
+const VIEWS = ["flows", "migrations", "proofs"];
+const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs" };
+const $ = (id) => document.getElementById(id);
+
+const query = new URLSearchParams(location.search);
+const tab = ofDag(query.get("dag"), query.get("run"));
+const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", only: "", first: 0, chosen: "", runFixed: false };
+let names = null; // topologies that this user may see
+let told = null; // what was read last, of the view
+let detail = null;
+let asked = []; // questions of the run that is shown
+let readAt = 0;
+let problem = null;
+let round = 0;
+let opener = "";
+
+function ofDag(dag, run) {
+  if (!dag) return null;
+  const [kind, ...rest] = dag.split("__");
+  return { dag, kind, topology: rest.join("__"), run: run || "", view: KINDS[kind] };
+}
+
+function fromAddress() {
+  const at = new URLSearchParams(location.hash.slice(1));
+  for (const key of ["topology", "view", "flow", "cluster", "pair", "run", "report", "only"]) state[key] = at.get(key) || "";
+  if (tab) {
+    state.topology = tab.topology;
+    state.runFixed = Boolean(tab.run);
+    state.view ||= tab.view;
+    if (tab.run && tab.view === state.view && !at.has("run")) state.run = tab.run;
+  }
+  if (!VIEWS.includes(state.view)) state.view = "flows";
+  state.topology ||= names?.[0]?.name || "";
+  state.first = 0;
+}
+
+function go(change) {
+  Object.assign(state, { first: 0 }, change);
+  const at = new URLSearchParams();
+  for (const key of ["topology", "view", "flow", "cluster", "pair", "run", "report", "only"])
+    if (state[key] && !(tab && key === "topology")) at.set(key, state[key]);
+  history.replaceState(null, "", `#${at}`);
+  return tick();
+}
+
+async function tick() {
+  const mine = (round += 1);
+  try {
+    if (!names) {
+      names = (await airflow.read("topologies")).topologies;
+      fromAddress();
+    }
+    if (!state.topology || (tab && !tab.view)) {
+      problem = null;
+      return paint();
+    }
+    const topology = state.topology;
+    const [view, part, questions] = await Promise.all([
+      state.view === "flows" ? airflow.read("flows", { topology, only: state.only })
+        : airflow.read(state.view, { topology, run: state.view === "migrations" || state.runFixed ? state.run : "" }),
+      state.flow ? airflow.read("flow", { topology, flow: state.flow, first: state.first }) : null,
+      open(told),
+    ]);
+    if (mine !== round) return;
+    [told, detail, asked] = [{ ...view, view: state.view, topology }, part, questions];
+    [readAt, problem] = [Date.now(), null];
+  } catch (failure) {
+    if (mine !== round) return;
+    problem = failure;
+  }
+  paint();
+}
+
+// What a person has to decide in the run that was shown last.
+async function open(last) {
+  const run = last?.view === "migrations" && state.view === "migrations" ? last.run : null;
+  if (!run || run.state !== "under_way" || !run.dag) return [];
+  try {
+    return await airflow.questions(run.dag, run.dag_run);
+  } catch {
+    return []; // the run is not Airflow's, or this user may not see it
+  }
+}
+
+function paint() {
+  $("choice").hidden = Boolean(tab) || !names || names.length < 2;
+  if (names && $("choice").hidden === false)
+    draw($("topology"), names.map((each) => h("option", { value: each.name, selected: each.name === state.topology }, each.name)));
+  $("topology").value = state.topology;
+  for (const view of VIEWS) {
+    $(`tab-${view}`).setAttribute("aria-selected", String(view === state.view));
+    $(`tab-${view}`).tabIndex = view === state.view ? 0 : -1;
+  }
+  $("tabs").hidden = !state.topology || Boolean(tab && !tab.view);
+  $("view").setAttribute("aria-labelledby", `tab-${state.view}`);
+  draw($("banner"), problem ? h("p.problem", {}, banner()) : null);
+  fresh();
+  if (!names) return;
+  if (tab && !tab.view) return draw($("view"), h("p", {}, `${tab.dag} is not a DAG of a topology.`));
+  if (!names.length) return draw($("view"), h("p", {}, "There is no topology that you may see. Topologies are the files in WATERSHED_TOPOLOGIES; to see one you need to be allowed to read its DAG replicate__NAME."));
+  if (!told || told.view !== state.view || told.topology !== state.topology) return draw($("view"), problem ? null : h("p.soft", {}, "Reading …"));
+  draw($("actions"), buttons(told.actions || []));
+  const views = { flows: flowsView, migrations: () => migrationsView(told, state, asked), proofs: proofsView };
+  draw($("view"), views[state.view](told, state));
+  if (state.view === "flows" && $("only") !== document.activeElement) $("only").value = state.only === "attention" ? "" : state.only;
+  panel();
+}
+
+function panel() {
+  const content = state.flow && detail && detail.id === state.flow ? flowDetail(detail)
+    : state.cluster && told.view === "flows" ? clusterDetail(told, state.cluster) : null;
+  const shown = Boolean(content);
+  const opened = shown && $("detail").hidden;
+  $("detail").hidden = !shown;
+  document.body.classList.toggle("has-detail", shown);
+  draw($("detail"), content);
+  if (opened) $("detail-title").focus({ preventScroll: true });
+}
+
+function banner() {
+  const status = problem.status;
+  if (status === 401 || status === 403) return "You are not logged in any more. Reload Airflow's page.";
+  if (status === 404) return `${state.topology}: there is nothing of that name, or you may not see it.`;
+  if (status === 422) return [`The file of ${state.topology} does not compile.`, h("pre", {}, problem.message)];
+  const old = readAt ? ` What is shown is from ${clock(readAt)}, ${duration(Date.now() - readAt)} ago.` : "";
+  return `Airflow does not answer (${problem.message}).${old} It is asked again.`;
+}
+
+function fresh() {
+  const late = readAt && Date.now() - readAt > 3 * EVERY_MS;
+  $("fresh").textContent = readAt ? `Read at ${clock(readAt)}${late ? `, ${duration(Date.now() - readAt)} ago` : ""}` : "";
+  $("fresh").classList.toggle("late", Boolean(late));
+}
+
+function say(text, href) {
+  draw($("told"), h("p", {}, text, " ", href ? h("a", { href, "data-act": "airflow" }, "Open it in Airflow") : null, " ", h("button", { "data-act": "hush" }, "Close")));
+}
+
+function close() {
+  const back = opener;
+  [opener, detail] = ["", null];
+  go({ flow: "", cluster: "" });
+  $("detail").hidden = true;
+  document.body.classList.remove("has-detail");
+  (back && document.querySelector(`[data-key="${CSS.escape(back)}"]`) || $("view")).focus();
+}
+
+function show(element, change) {
+  opener = element.closest("#detail") ? opener : element.dataset.key || opener;
+  detail = null;
+  go(change);
+}
+
+const ACTS = {
+  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
+  flow: (element) => show(element, { flow: element.dataset.flow, cluster: "" }),
+  cluster: (element) => show(element, { cluster: element.dataset.cluster, flow: "" }),
+  arrow: (element) => element.dataset.flow ? show(element, { flow: element.dataset.flow, cluster: "" })
+    : go({ pair: element.dataset.pair }).then(() => $("table")?.focus()),
+  attention: () => go({ only: state.only === "attention" ? "" : "attention", pair: "" }),
+  unfilter: () => { $("only").value = ""; go({ only: "", pair: "" }); },
+  more: (element) => go({ first: Number(element.dataset.first) }),
+  close,
+  run: (element) => go({ run: element.dataset.run }),
+  report: (element) => go({ report: state.report === element.dataset.report ? "" : element.dataset.report })
+    .then(() => document.querySelector("iframe.report")?.scrollIntoView({ block: "start" })),
+  start: (element) => {
+    const action = told.actions.find((each) => each.dag === element.dataset.dag);
+    if (action.allowed) start($("form"), action, (text, href) => { say(text, href); tick(); });
+    else say(action.why_not);
+  },
+  cancel: () => $("form").close(),
+  hush: () => draw($("told")),
+  answer: async (element) => {
+    const { dag, run, task, index, option } = element.dataset;
+    element.disabled = true;
+    try {
+      await airflow.answer(dag, run, task, index, option);
+      asked = [];
+      say(`${option}: answered.`);
+    } catch (refused) {
+      say(refused.status === 409 ? "Somebody was faster: it is answered." : `Not answered: ${refused.message}`);
+    }
+    tick();
+  },
+};
+
+document.addEventListener("click", (event) => {
+  const element = event.target.closest("[data-act]");
+  if (!element) return;
+  if (element.dataset.act === "airflow") {
+    if (!event.ctrlKey && !event.metaKey && airflow.open(element.href)) event.preventDefault();
+    return;
+  }
+  ACTS[element.dataset.act]?.(element);
+});
+
+document.addEventListener("keydown", (event) => {
+  const element = event.target.closest?.("[data-act]");
+  if (event.key === "Escape" && !$("detail").hidden && !$("form").open) return close();
+  if (event.key === "Tab" && event.target.closest?.("#detail")) stayInside(event);
+  if (element?.matches("svg g") && (event.key === "Enter" || event.key === " ")) {
+    event.preventDefault();
+    ACTS[element.dataset.act](element);
+  } else if (element?.matches("svg g") || element?.matches("[role=tab]")) step(event, element);
+});
+
+// The panel lies over the page: Tab goes round in it, Esc leads out, so that the focus is never behind it.
+function stayInside(event) {
+  const all = [...$("detail").querySelectorAll("button:not([disabled]), a[href], summary")];
+  const edge = event.shiftKey ? [all[0], $("detail-title")] : [all.at(-1)];
+  if (!edge.includes(document.activeElement)) return;
+  event.preventDefault();
+  (event.shiftKey ? all.at(-1) : all[0]).focus();
+}
+
+// Arrow keys inside the graph, and from tab to tab.
+function step(event, element) {
+  const all = [...(element.matches("[role=tab]") ? document.querySelectorAll("[role=tab]") : element.closest("svg").querySelectorAll("g[tabindex]"))];
+  const at = all.indexOf(element);
+  const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+  if (to === undefined || !all[to]) return;
+  event.preventDefault();
+  if (!element.matches("[role=tab]")) {
+    state.chosen = all[to].dataset.key;
+    element.setAttribute("tabindex", -1);
+    all[to].setAttribute("tabindex", 0);
+  }
+  all[to].focus();
+}
+
+let typed = 0;
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "only") return;
+  clearTimeout(typed);
+  typed = setTimeout(() => go({ only: event.target.value.trim(), pair: "" }), 250);
+});
+document.addEventListener("change", (event) => {
+  if (event.target.id === "topology") {
+    [told, detail] = [null, null];
+    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", only: "" });
+  }
+});
+window.addEventListener("hashchange", () => { fromAddress(); tick(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+
+async function forever() {
+  for (;;) {
+    if (!document.hidden || !told) await tick();
+    await new Promise((done) => { setTimeout(done, EVERY_MS); });
+  }
+}
+
+follow();
+fromAddress();
+setInterval(fresh, 1000);
+forever();

@@ -1,0 +1,211 @@
+// Migrations: the waves, the runs, and one run step by step with what its gates saw.
+
+import { runPage } from "./airflow.js";
+import { h } from "./dom.js";
+import { coded, duration, icon, moment, number, plural, words } from "./words.js";
+
+const LEVEL = {
+  done: "ok", under_way: "busy", planned: "idle", not_begun: "idle", refused: "bad", taken_back: "warn", rolled_back: "warn",
+  paused: "busy", blocked: "idle",
+};
+const level = (state) => LEVEL[state] || "bad";
+const mark = (state) => ({ not_begun: "planned", blocked: "paused" })[state] || state;
+
+const KINDS = { migrate: "Migration", rollback: "Rollback", failover: "Failover", failback: "Failback", drill: "Rehearsal" };
+const titled = (each) => `${KINDS[each.kind] || words(each.kind)} of ${each.wave}`;
+const rehearsal = (each) => each.kind === "drill";
+
+export function migrationsView(told, state, questions) {
+  if (!told.declared) return h("p", {}, "The file of this topology declares no migration (", h("code", {}, "migration:"), ").");
+  return [
+    told.cluster.state === "silent"
+      ? h("p.problem", {}, `${told.cluster.alias}, where the journal is kept, does not answer`,
+          told.cluster.age_ms === null ? ". " : ` since ${duration(told.cluster.age_ms)}; what is shown is that old. `, told.cluster.problem || "") : null,
+    told.cluster.state === "reading" ? h("p.note", {}, `The journal on ${told.cluster.alias} is being read …`) : null,
+    told.journal.broken ? h("p.problem", {}, icon("broken"), " The journal is not whole: ", told.journal.broken, ". What stands before is shown.") : null,
+    h("section", { "aria-label": "Waves" }, h("h2", {}, `Waves along ${told.flow}`), h("ol.waves", {}, told.waves.map(wave))),
+    told.runs.length ? runs(told) : h("p.note", {}, "No run has begun. ",
+      told.actions.some((each) => each.what === "migrate") ? "Start one with “Migrate”; its dry run says what every step would do." : ""),
+    told.run ? run(told, questions) : told.wanted ? h("p.note", {}, `The journal of ${told.topology} has no run ${told.wanted} (yet).`) : null,
+  ];
+}
+
+function wave(each) {
+  return h(
+    "li",
+    { class: `wave ${level(each.state)}`, "data-key": `wave ${each.name}` },
+    h("h3", {}, icon(mark(each.state)), ` ${each.name}`, h("span.state", {}, ` ${words(each.state)}`)),
+    h(
+      "dl.facts",
+      {},
+      fact("written at", each.truth),
+      fact("strategy", `${words(each.strategy)}, fence ${each.fence}`),
+      each.waits_for.length ? fact("waits for", each.waits_for.join(", ")) : null,
+      each.after.length && !each.waits_for.length ? fact("after", each.after.join(", ")) : null,
+      fact("topics", each.topics.join(", ")),
+      each.consumers.length ? fact("consumers", each.consumers.join(", ")) : null,
+      each.producers.length ? fact("producers", each.producers.join(", ")) : null,
+      each.gates_before.length ? fact("gates before", each.gates_before.join("; ")) : null,
+      each.gates_after.length ? fact("gates after", each.gates_after.join("; ")) : null,
+      each.window ? fact("window", `${each.window.opens} for ${duration(each.window.length_ms)}`) : null,
+      each.rehearsed ? fact("rehearsed", h("button.link", { "data-act": "run", "data-run": each.rehearsed.run },
+        `${moment(each.rehearsed.began_ms)}: ${words(each.rehearsed.state)}`)) : null,
+    ),
+    each.run ? h("button.link", { "data-act": "run", "data-run": each.run }, "Show its newest run") : null,
+  );
+}
+
+const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
+
+function runs(told) {
+  if (told.runs.length < 2 && !told.wanted) return null;
+  const shown = told.run && told.run.run;
+  return h(
+    "section",
+    { "aria-label": "Runs" },
+    h("h2", {}, "Runs"),
+    h(
+      "ul.runs",
+      {},
+      told.runs.map((each) =>
+        h("li", { "data-key": `run ${each.run}`, class: level(each.state) }, icon(mark(each.state)), " ",
+          h("button.link", { "data-act": "run", "data-run": each.run, "aria-current": each.run === shown ? "true" : null },
+            `${moment(each.began_ms)} · ${titled(each)}: ${words(each.state)}`))),
+    ),
+    told.more_runs ? h("p.soft", {}, coded(`${plural(told.more_runs, "older run")}: \`topology journal\` lists them.`)) : null,
+  );
+}
+
+function run(told, questions) {
+  const each = told.run;
+  const over = each.ended_ms !== null || each.undone.length > 0;
+  const shown = each.steps.filter((step) => !over || step.state !== "planned");
+  return h(
+    "section",
+    { "aria-label": "Timeline", "data-key": `timeline ${each.run}` },
+    h("h2", {}, titled(each), h("span", { class: `badge ${level(each.state)}` }, icon(mark(each.state)), ` ${words(each.state)}`)),
+    h(
+      "p.soft",
+      {},
+      `Begun ${moment(each.began_ms)} by ${each.by}`,
+      each.ended_ms ? `, ended ${moment(each.ended_ms)} (${duration(each.ended_ms - each.began_ms)})` : `, ${duration(told.at - each.began_ms)} ago`,
+      each.strategy ? `; strategy ${words(each.strategy)}` : "",
+      each.taken_over ? `; went on in another process ${each.taken_over === 1 ? "once" : `${each.taken_over} times`}` : "",
+      ". ",
+      each.dag ? h("a", { href: runPage(each.dag, each.dag_run), "data-act": "airflow" }, `${each.dag}, run ${each.dag_run}`) : h("code", {}, each.run),
+    ),
+    rehearsal(each) ? h("p.note", {}, "A rehearsal: it works on copies of the topics, with producers and consumers of its own. No application moves.") : null,
+    each.loss ? lost(each.loss) : null,
+    each.reason ? h("p.problem", {}, each.reason) : null,
+    each.another_plan
+      ? h("p.note", {}, each.plan_known ? "The file has changed since this run began; the run keeps its plan."
+          : "This run began with another plan than the file gives now, which is not kept here: only its own steps are shown.") : null,
+    stands(each, told),
+    questions.map((asked) => question(asked, told)),
+    h("ol.timeline", {}, shown.map((step) => [step.point_of_no_return ? edge(each) : null, row(step, each)])),
+    shown.length < each.steps.length
+      ? h("p.soft", {}, `Not reached: ${each.steps.filter((step) => !shown.includes(step)).map((step) => words(step.name)).join(", ")}.`) : null,
+    each.undone.length ? [h("h3", {}, "Taken back"), h("ol.timeline", {}, each.undone.map((step) => row(step, each)))] : null,
+    decisions(each.decisions),
+  );
+}
+
+// Where the run is, before anybody scrolls: how far, what comes next, whether it can still be taken back by itself.
+function stands(each, told) {
+  if (each.ended_ms !== null || !each.steps.length) return null;
+  const done = each.steps.filter((step) => step.state === "done").length;
+  const now = each.steps.find((step) => step.state === "under_way");
+  const next = each.steps.find((step) => step.name === each.next);
+  const undoing = each.undone.length > 0;
+  return h(
+    "div.stands",
+    { "data-key": "stands" },
+    h("p.strip", { role: "img", "aria-label": `${done} of ${plural(each.steps.length, "step")} done` }, each.steps.map((step) =>
+      h("span", { class: `part ${level(step.state)} is-${step.state}${step.point_of_no_return ? " is-edge" : ""}`, title: `${words(step.name)}: ${words(step.state)}` }))),
+    h("dl.facts", {},
+      fact("so far", `${done} of ${plural(each.steps.length, "step")}; the last entry of the journal is ${duration(told.at - each.last_ms)} old`),
+      undoing ? fact("now", "what was begun is being taken back") : now ? fact("now", doing(now)) : null,
+      next && !undoing ? fact("next step", doing(next)) : null,
+      undoing ? null : fact("way back", rehearsal(each) ? "none is needed: only copies are touched" : each.crossed
+        ? "behind the point of no return: nothing is taken back by itself any more; “Roll back” carries everything home"
+        : "before the point of no return: whatever fails is taken back by itself, and exactly")),
+  );
+}
+
+const doing = (step) => [h("b", {}, words(step.name)), `: ${step.does}`, step.undo ? h("span.soft", {}, ` Undo: ${step.undo}.`) : null];
+
+function lost(loss) {
+  return h(
+    "section.trouble.bad",
+    { "aria-label": "Declared loss", "data-key": "loss" },
+    h("h4", {}, icon("broken"), ` Declared as missing: ${loss.offsets ? `at most ${plural(loss.offsets, "record")}` : "no record that was seen at the source"}`,
+      loss.rpo_ms ? `, of the last ${duration(loss.rpo_ms)} before it was last seen` : ""),
+    h("p", {}, loss.told),
+    h("p.soft", {}, loss.accepted ? `Decided: ${loss.accepted}.` : "Nobody has accepted this yet."),
+  );
+}
+
+function decisions(found) {
+  if (!found.length) return null;
+  return [h("h3", {}, "Who decided"), h("ul.plain", {}, found.map((seen) =>
+    h("li", {}, icon(seen.granted ? "done" : "refused"), ` ${seen.by} ${seen.granted ? "approved" : "refused"} for ${seen.asked} (${words(seen.step)}), ${moment(seen.at_ms)}`,
+      seen.note ? h("span.soft", {}, `, ${seen.note}`) : null)))];
+}
+
+function edge(each) {
+  const says = rehearsal(each) ? ": a migration would not be taken back by itself behind it"
+    : each.crossed ? " (crossed): nothing is taken back by itself any more" : ": up to here a rollback is automatic and exact";
+  return h("li.edge", { "data-key": "edge" }, h("b", {}, "Point of no return"), says);
+}
+
+function row(step, each) {
+  const next = step.name === each.next && each.state === "under_way";
+  const state = next ? "next" : step.state;
+  const took = step.ended_ms && step.began_ms !== null ? duration(step.ended_ms - step.began_ms) : "";
+  const told = step.point_of_no_return || !step.told ? step.does : step.told;
+  return h(
+    "li",
+    { class: `step ${level(step.state)} is-${step.state}${next ? " is-next" : ""}`, "data-key": `step ${step.name}` },
+    h("span.sign", {}, icon(state)),
+    h(
+      "div",
+      {},
+      h("h4", {}, words(step.name), " ", h("span.state", {}, next ? "next" : step.state === "planned" ? "" : words(step.state)),
+        " ", h("span.soft.time", {}, took)),
+      h("p", {}, told, step.brief ? [" ", h("span.saw", {}, step.brief)] : null),
+      step.refused ? h("p.problem", {}, step.refused) : null,
+      h("details", {},
+        h("summary", {}, step.evidence.length ? `What it saw (${number(step.evidence.length + step.more_evidence)})` : "More", h("span.hidden", {}, ` of ${words(step.name)}`)),
+        told === step.does ? null : h("p.soft", {}, `${step.does}.`),
+        step.evidence.length ? evidence(step) : null,
+        step.deeds.length ? h("ul.plain.deeds", {}, step.deeds.filter((deed) => deed.kind === "outcome").map((deed) =>
+          h("li", {}, h("code", {}, deed.deed), ` ${deed.about} ${moment(deed.at_ms)}`, deed.failed ? h("span.problem", {}, ` failed: ${deed.failed}`) : null))) : null,
+        h("p.soft", {}, step.undo ? `Undo: ${step.undo}.` : "Changes nothing, so nothing is undone.",
+          step.bound_ms && step.state === "planned" ? ` It waits ${duration(step.bound_ms)} at most.` : null)),
+    ),
+  );
+}
+
+const evidence = (step) =>
+  h("div.scroll", {}, h("table.evidence", {}, h("caption", {}, `What ${words(step.name)} saw`),
+    h("tbody", {}, step.evidence.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, value))))),
+    step.more_evidence ? h("p.soft", {}, coded(`${plural(step.more_evidence, "value")} more: \`topology journal\` has them.`)) : null);
+
+function question(asked, told) {
+  const ti = asked.task_instance;
+  const why = `why ${ti.task_id} ${ti.map_index}`.replaceAll(/[^\w]/g, "-");
+  const may = told.actions.find((each) => each.dag === ti.dag_id) || { answers: false, why_no_answer: "You may look, and not answer." };
+  return h(
+    "section.question",
+    { "data-key": `question ${ti.task_id} ${ti.map_index}`, "aria-label": "A person has to decide" },
+    h("h3", {}, icon("paused"), ` ${asked.subject}`),
+    asked.body ? h("details", {}, h("summary", {}, "What it is decided on"), h("pre", {}, asked.body)) : null,
+    h("p", {}, asked.options.map((option) => [
+      h("button", {
+        "data-act": "answer", "data-dag": ti.dag_id, "data-run": ti.dag_run_id, "data-task": ti.task_id, "data-index": ti.map_index,
+        "data-option": option, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
+        "aria-describedby": may.answers ? null : why,
+      }, option), " "])),
+    may.answers ? null : h("p.soft", { id: why }, may.why_no_answer),
+  );
+}

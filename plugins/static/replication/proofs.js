@@ -1,0 +1,58 @@
+// Proofs: verdicts of all runs, and the report of one of them in the page.
+
+import { page, runPage } from "./airflow.js";
+import { h } from "./dom.js";
+import { icon, moment, number, words } from "./words.js";
+
+const LEVEL = { proven: "ok", running: "busy", incomplete: "warn", none: "warn" };
+const level = (verdict) => LEVEL[verdict] || "bad";
+const WORDS = { none: "ended without a verdict", running: "runs" };
+const mark = (verdict) => (verdict === "running" ? "under_way" : verdict);
+
+export function proofsView(told, state) {
+  if (!told.proofs.length)
+    return h("p", {}, state.runFixed ? "This run holds no proof, or none yet." : "Nothing was proven yet. Start a proof with “Prove”; a migration proves by itself before and after its fence.");
+  const open = told.proofs.find((each) => key(each) === state.report);
+  return [
+    h("h2", {}, "Proofs"),
+    h(
+      "div.scroll",
+      {},
+      h(
+        "table",
+        {},
+        h("caption", {}, "Proofs, the newest first"),
+        h("thead", {}, h("tr", {}, ["Verdict", "When", "Run", "Level"].map((each) => h("th", { scope: "col" }, each)),
+          ["Unproven", "Records"].map((each) => h("th.n", { scope: "col" }, each)), h("th", { scope: "col" }, "Report"))),
+        h("tbody", {}, told.proofs.map((each) =>
+          h(
+            "tr",
+            { "data-key": `proof ${key(each)}`, "aria-selected": String(each === open) },
+            h("th", { scope: "row", class: `state ${level(each.verdict)}` }, icon(mark(each.verdict)), ` ${WORDS[each.verdict] || each.verdict}`),
+            h("td", {}, moment(each.at_ms)),
+            h("td", {}, each.run_id ? h("a", { href: runPage(each.dag, each.run_id), "data-act": "airflow" }, each.dag) : each.dag, h("small", {}, `${each.run_id || each.run}, ${each.task}`)),
+            h("td", {}, [each.level, each.mode].filter(Boolean).join(", ")),
+            h("td.n", {}, number(each.unproven), each.unproven ? h("small", {}, ` ${kinds(each)}`) : null),
+            h("td.n", {}, number(each.records)),
+            h("td", {}, each.report ? h("button", { "data-act": "report", "data-report": key(each), "aria-expanded": String(each === open) },
+              each === open ? "Close" : "Open") : h("span.soft", {}, "none")),
+          ))),
+      ),
+    ),
+    open ? report(open) : null,
+  ];
+}
+
+const key = (each) => `${each.dag} ${each.run} ${each.task}`;
+const kinds = (each) =>
+  Object.entries(each.counts).filter(([name]) => !["proven"].includes(name)).map(([name, count]) => `${number(count)} ${words(name)}`).join(", ");
+
+function report(each) {
+  const query = new URLSearchParams({ dag_id: each.dag, run_id: each.run, task_id: each.task });
+  return h(
+    "section",
+    { "aria-label": "Report", "data-key": `report ${key(each)}` },
+    h("h2", {}, `Report: ${each.verdict}`, h("button", { "data-act": "report", "data-report": key(each) }, "Close")),
+    h("iframe.report", { src: page(`watershed/proof?${query}`), title: `Report of the proof of ${each.run}`, sandbox: true }),
+  );
+}

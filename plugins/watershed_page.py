@@ -1,0 +1,239 @@
+"""The page "Replication" of Airflow's interface, and the same page filtered on the tabs of a DAG and of a run.
+
+Airflow protects no route of a plugin by itself: each of these asks for its user, and every answer about a topology for
+the right to read the DAGs it is about (`plugins.watershed_page_rights`). Nothing here changes anything, and nothing
+here reads from Kafka: threads follow the clusters while somebody looks (`plugins.watershed_page_reading`).
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from plugins.watershed_page_rights import Rights
+    from topology.plan import Plan
+
+PREFIX = "/replication"
+STATIC = Path(__file__).parent / "static" / "replication"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+FILES_S = 5.0  # how long the folder of topologies is not looked at again
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+PRIVATE = HEADERS | {"Cache-Control": "no-store"}
+
+
+class Page:
+    """The routes; one object a process, made for the first request."""
+
+    def __init__(self) -> None:
+        from plugins.watershed_page_reading import Readers
+
+        self.readers = Readers()
+        self._files: tuple[float, dict[str, tuple[Plan | None, str]]] = (float("-inf"), {})
+
+    def topologies(self, user: Any) -> dict[str, Any]:
+        """The topologies that the user may see; `problem`: why one does not compile."""
+        from plugins.watershed_page_rights import rights
+
+        files = self.files()
+        seen = sorted(name for name, found in rights(user, list(files)).items() if found.sees())
+        return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
+
+    def flows(self, user: Any, topology: str, only: str = "") -> dict[str, Any]:
+        from plugins.watershed_page_flows import overview
+
+        may, plan = self.seen(user, topology)
+        seen = {cluster.alias: self.readers.look(cluster) for cluster in plan.clusters}
+        return overview(plan, seen, time.time(), only[:200]) | {"actions": may.actions()}
+
+    def flow(self, user: Any, topology: str, flow: str, first: int = 0) -> dict[str, Any]:
+        from plugins.watershed_page_flows import flow_detail
+        from topology.errors import NotInPlan
+
+        _, plan = self.seen(user, topology)
+        try:
+            found = plan.flow(flow)
+        except NotInPlan:
+            raise _missing(f"no flow {flow}") from None
+        seen = {alias: self.readers.look(plan.cluster(alias)) for alias in (found.source, found.target)}
+        return flow_detail(found, plan, seen, time.time(), max(0, first))
+
+    def migrations(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        from plugins.watershed_page_flows import cluster_row
+        from plugins.watershed_page_migrations import migrations
+        from plugins.watershed_page_reading import Journaled, Snapshot
+
+        may, plan = self.seen(user, topology)
+        if plan.migration is None:
+            return {"topology": topology, "declared": False, "actions": may.actions()}
+        if not may.sees_runs("migrate"):
+            raise _missing(f"no migrations of {topology}")
+        target = plan.cluster(plan.flow(plan.migration.flow).target)
+        snapshot: Snapshot = self.readers.look(target)
+        told = migrations(plan, snapshot.journals.get(topology, Journaled()), _plan_of, run)
+        now = time.time()
+        cluster = cluster_row(target.alias, snapshot, now)
+        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster, "actions": may.actions()}
+
+    def proofs(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        from plugins.watershed_page_proofs import proofs
+        from plugins.watershed_page_rights import PROVES, run_ids
+
+        may, _ = self.seen(user, topology)
+        dags = may.readable(PROVES)
+        found, known = proofs(dags, run), run_ids(dags)
+        for each in found:
+            each["run_id"] = known.get((each["dag"], each["run"]))
+        return {"topology": topology, "proofs": found, "actions": may.actions()}
+
+    def seen(self, user: Any, topology: str) -> tuple[Rights, Plan]:
+        """Raises 404 alike for what is not there and for what this user may not see."""
+        from plugins.watershed_page_rights import rights
+
+        plan, problem = self.files().get(topology, (None, ""))
+        may = rights(user, [topology])[topology]
+        if not may.sees() or (plan is None and not problem):
+            raise _missing(f"no topology {topology}")
+        if plan is None:
+            from fastapi import HTTPException
+
+            raise HTTPException(422, problem, headers=PRIVATE)
+        return may, plan
+
+    def files(self) -> dict[str, tuple[Plan | None, str]]:
+        """Plan, or why there is none, by name."""
+        from plugins.watershed_topologies import topology_files
+
+        read_at, found = self._files
+        if time.monotonic() - read_at > FILES_S:
+            found = {file.name: (file.plan, file.problem) for file in topology_files()}
+            self._files = (time.monotonic(), found)
+        return found
+
+
+def document(name: str = "index.html") -> Any:
+    """A file of the page. Only those that there are, whatever a link says."""
+    from fastapi.responses import FileResponse
+
+    if name not in {path.name for path in STATIC.iterdir()}:
+        raise _missing("no such file")
+    path = STATIC / name
+    return FileResponse(path, media_type=TYPES[path.suffix], headers=HEADERS)
+
+
+def _missing(what: str) -> Exception:
+    from fastapi import HTTPException
+
+    return HTTPException(404, what, headers=PRIVATE)
+
+
+def _plan_of(plan_hash: str) -> Plan | None:
+    from plugins.watershed_state import frozen_plan
+    from topology.errors import UnreadablePlan
+
+    try:
+        return frozen_plan(plan_hash).read()
+    except (OSError, UnreadablePlan):
+        return None
+
+
+def _visible(value: Any) -> Any:
+    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else _escaped(value)
+    if isinstance(value, dict):
+        return {_visible(key): _visible(each) for key, each in value.items()}
+    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(text: str) -> str:
+    from topology.quoting import lines_visible
+
+    return lines_visible(text)
+
+
+@cache
+def routes() -> Any:
+    """Made for the first request: every process of Airflow loads this file, one of them serves pages."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends, FastAPI
+    from fastapi.responses import JSONResponse
+
+    page = Page()
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
+    app.state.page = page
+
+    # fmt: off
+    app.get("/")(lambda: document())
+    app.get("/static/{name}")(lambda name: document(name))
+    # fmt: on
+
+    def told(answer: dict[str, Any]) -> JSONResponse:
+        return JSONResponse(_visible(answer), headers=PRIVATE)
+
+    @app.get("/api/topologies")
+    def topologies(user: Any = Depends(get_user)) -> Any:  # noqa: B008 (FastAPI's form)
+        return told(page.topologies(user))
+
+    @app.get("/api/flows")
+    def flows(topology: str, only: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.flows(user, topology, only))
+
+    @app.get("/api/flow")
+    def flow(topology: str, flow: str, first: int = 0, user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.flow(user, topology, flow, first))
+
+    @app.get("/api/migrations")
+    def migrations(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.migrations(user, topology, run))
+
+    @app.get("/api/proofs")
+    def proofs(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.proofs(user, topology, run))
+
+    return app
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """What Airflow mounts at `/replication`."""
+    await routes()(scope, receive, send)
+
+
+class WatershedPage(AirflowPlugin):
+    """The routes, the entry of the navigation, and the two tabs."""
+
+    name = "watershed_page"
+    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Watershed Replication"}]  # noqa: RUF012 (Airflow's form)
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Replication",
+            "href": "replication/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "replication",
+            "icon": "replication/static/icon.svg",
+            "icon_dark_mode": "replication/static/icon-dark.svg",
+        },
+        {
+            "name": "Replication",
+            "href": "replication/?dag={DAG_ID}",
+            "destination": "dag",
+            "url_route": "replication-dag",
+        },
+        {
+            "name": "Replication",
+            "href": "replication/?dag={DAG_ID}&run={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "replication-run",
+        },
+    ]

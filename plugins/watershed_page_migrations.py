@@ -1,0 +1,264 @@
+"""What the page says of migrations, as JSON: waves, runs and the timeline of one run, all from the journal's chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cutover.drill.course import rehearsed_back, there_course
+from cutover.drill.plan import BACK, drilled
+from cutover.errors import CutoverError, NotSupported
+from cutover.journal.chain import RUN, TAKEN_OVER, Chain, Entry, outcome_of
+from cutover.runs import kind_of
+from cutover.steps import Step
+from cutover.waves import CROSSINGS, JOINED, THERE, WaveState, wave_states
+from cutover.words import PRESENTATION, Presentation
+from plugins.watershed_courses import planned
+from plugins.watershed_page_evidence import GATES, LONG, brief, leaves
+from plugins.watershed_page_reading import Journaled
+from topology.plan import Plan, Wave
+from topology.waves import gate_json
+
+Row = dict[str, Any]
+RUNS = 100
+LEAVES = 80  # values of one step's evidence
+DEEDS = 40
+UNDO = "undo_"
+DRILL = "drill"
+BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plugins.watershed_steps`)
+
+PlanOf = Callable[[str], Plan | None]
+
+
+def migrations(plan: Plan, journal: Journaled, plan_of: PlanOf, wanted: str = "") -> Row:
+    """Waves, the newest runs, and one of them step by step: the wanted one, or the one under way, or the newest.
+
+    wanted: its name in the journal, or the id of the DAG run that drives it. plan_of: the plan with a hash, None where
+    it is not kept any more.
+    """
+    runs = _runs(journal.entries)
+    asked = (run for run in runs if wanted in (run[0].run, _dag_run(run)))
+    shown = next(asked, runs[0] if runs and not wanted else None)
+    waves = plan.migration.waves if plan.migration is not None else ()
+    states = wave_states(plan, Chain(plan.topology, list(journal.entries)))
+    drills = [run_row(run) for run in runs if kind_of(run) == DRILL]
+    return {
+        "topology": plan.topology,
+        "flow": plan.migration.flow if plan.migration is not None else None,
+        "waves": [_wave(wave, state, drills) for wave, state in zip(waves, states, strict=True)],
+        "runs": [run_row(run) for run in runs[:RUNS]],
+        "more_runs": max(0, len(runs) - RUNS),
+        "run": None if shown is None else timeline(shown, plan, plan_of),
+        "wanted": wanted,
+        "journal": {"entries": len(journal.entries), "void": journal.void, "broken": journal.broken},
+    }
+
+
+def run_row(entries: Sequence[Entry]) -> Row:
+    """state: under_way, or how the run ended. dag: the DAG that drives it, None when it was begun on a command line."""
+    first, last = entries[0], entries[-1]
+    ended = last.step == RUN and last.kind == "outcome"
+    return {
+        "run": first.run,
+        "kind": kind_of(list(entries)),
+        "wave": first.wave,
+        "state": str(last.observation.get("state")) if ended else "under_way",
+        "reason": str(last.observation.get("reason") or "") if ended else "",
+        "began_ms": first.at_ms,
+        "ended_ms": last.at_ms if ended else None,
+        "last_ms": last.at_ms,
+        "by": first.actor,
+        "dag": _dag(entries),
+        "dag_run": _dag_run(entries),
+        "strategy": first.observation.get("strategy"),
+        "step": None if ended else _current(entries),
+        "plan": first.plan_hash,
+    }
+
+
+def timeline(entries: Sequence[Entry], plan: Plan, plan_of: PlanOf) -> Row:
+    """The run with its steps in order: what is done with its evidence, what is under way, what would follow."""
+    row = run_row(entries)
+    now = _rehearsed(plan, entries) if row["kind"] == DRILL else plan
+    own = now if now.hash == row["plan"] else plan_of(row["plan"])
+    course, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
+    seen = [name for name in dict.fromkeys(e.step for e in entries) if name not in (RUN, TAKEN_OVER)]
+    rows = {step.name: step for step in course}
+    names = list(dict.fromkeys([*rows, *(name for name in seen if not name.startswith(UNDO))]))
+    steps = [_step(name, rows.get(name), words.get(name), entries) for name in names]
+    over = row["ended_ms"] is not None or any(name.startswith(UNDO) for name in seen)
+    following = None if over else next((each["name"] for each in steps if each["state"] == "planned"), None)
+    return row | {
+        "steps": steps,
+        "undone": [_step(name, None, words.get(name), entries) for name in seen if name.startswith(UNDO)],
+        "next": following,
+        "point_of_no_return": next((each["name"] for each in steps if each["point_of_no_return"]), None),
+        "crossed": any(each["point_of_no_return"] and each["state"] == "done" for each in steps),
+        "loss": _loss(entries),
+        "decisions": list(_decisions(entries)),
+        "processes": len({entry.holder for entry in entries}),
+        "taken_over": sum(entry.step == TAKEN_OVER for entry in entries),
+        "another_plan": now.hash != row["plan"],
+        "plan_known": own is not None,
+    }
+
+
+def _runs(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Of each run its entries, the newest run first. One run is under way at most, and holds the lock."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.run, []).append(entry)
+    return list(reversed(found.values()))
+
+
+def _planned(
+    plan: Plan, kind: str, wave: str, strategy: str, run: str
+) -> tuple[Sequence[Step], Mapping[str, Presentation]]:
+    """The steps that such a run takes, and the words for them; none where only the journal knows."""
+    try:
+        if kind == DRILL:
+            course = rehearsed_back(plan) if run.endswith(BACK) else there_course(plan)
+        else:
+            course = planned(plan, kind, wave, strategy)  # type: ignore[arg-type]
+    except (CutoverError, ImportError, KeyError):
+        return (), PRESENTATION
+    return course.steps, PRESENTATION | dict(course.words)
+
+
+def _rehearsed(plan: Plan, entries: Sequence[Entry]) -> Plan:
+    """The plan that a rehearsal has of its own; the file's where the file has no such wave any more."""
+    try:
+        return drilled(plan, entries[0].wave, entries[0].run)
+    except NotSupported:
+        return plan
+
+
+def _loss(entries: Sequence[Entry]) -> Row | None:
+    """What a failover declared as missing; `told` says it whole, `accepted` by whom it was."""
+    found = outcome_of(entries, "declare_loss")
+    if found is None or "loss" not in found[0]:
+        return None
+    final = outcome_of(entries, "cut_workers_off")
+    loss = (final[0] if final is not None else found[0])["loss"]
+    accepted = outcome_of(entries, "accept_loss")
+    return {
+        "offsets": loss.get("offsets"),
+        "rpo_ms": loss.get("rpo_ms"),
+        "told": str(found[0].get("told", ""))[: 10 * LONG],
+        "accepted": None if accepted is None or accepted[1] is not None else brief("accept_loss", accepted[0]),
+    }
+
+
+def _step(name: str, row: Step | None, told: Presentation | None, entries: Sequence[Entry]) -> Row:
+    own = [entry for entry in entries if entry.step == name]
+    bare = [entry for entry in own if not entry.deed]
+    began = next((entry.at_ms for entry in bare if entry.kind == "intent"), None)
+    found = outcome_of(own, name)
+    ended = next((entry.at_ms for entry in bare if entry.kind == "outcome"), None)
+    state = "under_way" if own else "planned"
+    if found is not None:
+        state = "refused" if found[1] is not None else "done"
+    if any(entry.step == UNDO + name and entry.kind == "outcome" and not entry.deed for entry in entries):
+        state = "taken_back"
+    outcome = found[0] if found is not None else {}
+    evidence = list(leaves(outcome))
+    return {
+        "name": name,
+        "does": row.does if row is not None else (told.doing if told is not None else name.replace("_", " ")),
+        "told": (told.done if state == "done" else told.doing) if told is not None and own else "",
+        "gate": name in GATES,
+        "brief": brief(name, outcome),
+        "actor": row.actor if row is not None else None,
+        "undo": row.undo if row is not None else None,
+        "bound_ms": row.bound_ms if row is not None else 0,
+        "point_of_no_return": row.point_of_no_return if row is not None else name in CROSSINGS,
+        "state": state,
+        "refused": found[1] if found is not None else None,
+        "began_ms": began,
+        "ended_ms": ended,
+        "evidence": evidence[:LEAVES],
+        "more_evidence": max(0, len(evidence) - LEAVES),
+        "deeds": [_deed(entry) for entry in own if entry.deed][:DEEDS],
+    }
+
+
+def _deed(entry: Entry) -> Row:
+    seen = entry.observation
+    about = " ".join(str(seen[key]) for key in ("name", "group", "side", "flow", "hook", "kind") if seen.get(key))
+    failed = seen.get("failed")
+    return {
+        "deed": entry.deed,
+        "kind": entry.kind,
+        "about": about[:LONG],
+        "failed": None if failed is None else str(failed)[:LONG],
+        "at_ms": entry.at_ms,
+    }
+
+
+def _decisions(entries: Sequence[Entry]) -> Iterator[Row]:
+    """Who said yes or no, where."""
+    for entry in entries:
+        if entry.kind == "outcome" and not entry.deed:
+            for each in (entry.observation.get("outcome") or {}).get("approvals") or ():
+                yield {"step": entry.step, "at_ms": entry.at_ms} | {
+                    key: each.get(key) for key in ("asked", "granted", "by", "note")
+                }
+
+
+def _dag(entries: Sequence[Entry]) -> str | None:
+    actors = (entry.actor for entry in reversed(entries))
+    return next((actor[len(BY_AIRFLOW) :] for actor in actors if actor.startswith(BY_AIRFLOW)), None)
+
+
+def _dag_run(entries: Sequence[Entry]) -> str | None:
+    """The DAG run whose tasks write these entries; every wave of one is a run of its own (`watershed_steps.Order`)."""
+    if _dag(entries) is None:
+        return None
+    first = entries[0]
+    return first.run.removeprefix(f"{kind_of(list(entries))}.").removesuffix(f".{first.wave}")
+
+
+def _current(entries: Sequence[Entry]) -> str | None:
+    return next((entry.step for entry in reversed(entries) if entry.step not in (RUN, TAKEN_OVER)), None)
+
+
+def _wave(wave: Wave, seen: WaveState, drills: Sequence[Row]) -> Row:
+    """state: done, under_way, blocked, or how its newest run ended (`rolled_back` also by a run of its own); not_begun
+    without one. truth: the cluster whose records count. rehearsed: its newest rehearsal."""
+    states = {"done": "done", "unfinished": "under_way", "blocked": "blocked"}
+    ended = "rolled_back" if seen.ended == "done" and seen.kind not in THERE else seen.ended
+    return {
+        "name": wave.name,
+        "after": list(wave.after),
+        "strategy": wave.strategy,
+        "fence": wave.fence.kind,
+        "topics": _some(wave.topics),
+        "consumers": _some(wave.consumers),
+        "producers": _some(wave.producers),
+        "window": None if wave.window is None else {"opens": wave.window.opens, "length_ms": wave.window.length_ms},
+        "gates_before": [_gate(gate_json(gate)) for gate in wave.gates_before],
+        "gates_after": [_gate(gate_json(gate)) for gate in wave.gates_after],
+        "state": states.get(seen.state, ended or "not_begun"),
+        "waits_for": list(seen.waits_for),
+        "truth": seen.truth,
+        "kind": seen.kind,
+        "run": seen.run,
+        "rehearsed": next((row for row in drills if wave.name in row["wave"].split(JOINED)), None),
+    }
+
+
+def _gate(value: Mapping[str, Mapping[str, Any]]) -> str:
+    [(name, fields)] = value.items()
+    told = [_field(key, each) for key, each in fields.items() if (key, each) != ("sample", 1.0)]
+    return f"{name.replace('_', ' ')} ({', '.join(told)})" if told else name.replace("_", " ")
+
+
+def _field(key: str, value: Any) -> str:
+    if key.endswith("_ms"):
+        seconds = value / 1000
+        return f"{key[:-3].replace('_', ' ')} " + (f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s")
+    return f"{key.replace('_', ' ')} {value}"
+
+
+def _some(names: Sequence[str], most: int = 12) -> list[str]:
+    return [*names[:most], *([f"and {len(names) - most} more"] if len(names) > most else [])]

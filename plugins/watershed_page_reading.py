@@ -1,0 +1,224 @@
+"""What the page knows of the clusters: one thread a cluster follows its control topics while somebody looks.
+
+No request of a browser ever reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer;
+a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clusters.control import FLOWS, JOURNAL, STATUS
+from clusters.errors import ClusterError
+from clusters.flows import NOT_FLOWS
+from clusters.following import Following, Seen
+from clusters.settings import ConnectionSettings, connection_settings
+from clusters.status import PartitionStatus
+from clusters.sync_reports import SYNC_PREFIX
+from cutover.errors import BrokenChain
+from cutover.journal.chain import Chain, Entry
+from topology.plan import PlanCluster
+
+WAIT_S = 1.0  # between two snapshots
+SOON_S = 0.1  # while much is to be read, at the beginning or after MANY records at once: others have their turn
+MANY = 100
+ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
+AGAIN_S = 2.0  # after it did not
+IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
+CLUSTERS = 100  # threads at most
+# One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
+# thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
+_TURN = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """The chain of one topology. broken: why what follows the entries cannot be trusted."""
+
+    entries: tuple[Entry, ...] = ()
+    void: int = 0
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One cluster. flows: the records of `watershed.flows`; reports and sync: by flow; journals: by topology.
+
+    answered_at: seconds since 1970, None before the first answer. since: it is asked since then, without a break;
+    before, nobody looked. problem: why it does not answer now. complete: its control topics have been read to their
+    end; before that nothing of them is told.
+    """
+
+    flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
+    sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    journals: Mapping[str, Journaled] = field(default_factory=dict)
+    answered_at: float | None = None
+    since: float = 0.0
+    problem: str | None = None
+    complete: bool = False
+
+
+class View:
+    """The newest values of the control topics, taken record by record. What cannot be read is left out, as the workers
+    leave it out: it must not hide everything else."""
+
+    def __init__(self) -> None:
+        self.flows: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, dict[str, PartitionStatus]] = {}
+        self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._chains: dict[str, Chain] = {}
+        self._broken: dict[str, str] = {}
+
+    def take(self, records: Iterable[Seen]) -> None:
+        newest: dict[tuple[str, str], bytes | None] = {}
+        for record in records:
+            if record.topic == JOURNAL:
+                self._journal(record)
+            else:
+                newest[record.topic, record.key] = record.payload
+        for (topic, key), payload in newest.items():
+            value = _parsed(payload)
+            if topic == FLOWS and not key.startswith(NOT_FLOWS):
+                _put(self.flows, key, value)
+            elif topic == STATUS:
+                self._status(key, value)
+
+    def snapshot(self, answered_at: float) -> Snapshot:
+        return Snapshot(
+            flows=dict(self.flows),
+            reports={flow: dict(each) for flow, each in self.reports.items()},
+            sync={flow: dict(each) for flow, each in self.sync.items()},
+            journals={
+                name: Journaled(tuple(chain.entries), chain.void, self._broken.get(name))
+                for name, chain in self._chains.items()
+            },
+            answered_at=answered_at,
+            complete=True,
+        )
+
+    def _status(self, key: str, value: dict[str, Any] | None) -> None:
+        about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
+        of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
+        if about is self.reports and value is not None:
+            try:
+                of_flow[key] = PartitionStatus.from_json(value)
+            except (ClusterError, TypeError, AttributeError):
+                of_flow.pop(key, None)
+        else:
+            _put(of_flow, key, value)
+
+    def _journal(self, record: Seen) -> None:
+        value = _parsed(record.payload)
+        name = None if value is None else value.get("topology")
+        if value is None or not isinstance(name, str) or name in self._broken:
+            return
+        try:
+            self._chains.setdefault(name, Chain(name)).follow([(record.offset, value)])
+        except BrokenChain as error:
+            self._broken[name] = str(error)
+
+
+class Reader:
+    """Follows one cluster in a thread of its own, for as long as `look` is called now and then."""
+
+    def __init__(self, cluster: PlanCluster, follow: Callable[[ConnectionSettings], Following] = Following) -> None:
+        self.cluster = cluster
+        self._follow = follow
+        self._snapshot = Snapshot()
+        self._asked = 0.0
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> Snapshot:
+        """The newest snapshot, at once."""
+        self._asked = time.monotonic()
+        with self._lock:
+            if (self._thread is None or not self._thread.is_alive()) and not self._stop.is_set():
+                self._snapshot = replace(self._snapshot, since=time.time(), problem=None)
+                self._thread = threading.Thread(target=self._run, name=f"page {self.cluster.alias}", daemon=True)
+                self._thread.start()
+        return self._snapshot
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    @property
+    def _wanted(self) -> bool:
+        return not self._stop.is_set() and time.monotonic() - self._asked < IDLE_S
+
+    def _run(self) -> None:
+        while self._wanted:
+            try:
+                with self._follow(connection_settings(self.cluster)) as following:
+                    self._read(following)
+            except Exception as error:  # noqa: BLE001 (whatever it is: it is said on the page, and tried again)
+                self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
+                self._stop.wait(AGAIN_S)
+
+    def _read(self, following: Following) -> None:
+        view = View()
+        while self._wanted:
+            following.ask(ANSWER_S)
+            answered_at = time.time()
+            with _TURN:
+                found = following.read(0.0)
+                view.take(found)
+            if following.complete:
+                self._snapshot = view.snapshot(answered_at)
+            else:  # half a reading would tell old reports for the newest; what was seen before is better
+                self._snapshot = replace(self._snapshot, answered_at=answered_at)
+            self._stop.wait(WAIT_S if following.complete and len(found) < MANY else SOON_S)
+
+
+class Readers:
+    """The readers of all clusters, by how the plan reaches them."""
+
+    def __init__(self) -> None:
+        self._readers: dict[PlanCluster, Reader] = {}
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+
+    def look(self, cluster: PlanCluster) -> Snapshot:
+        """The newest snapshot of a cluster, at once; the first call begins to read it."""
+        with self._lock:
+            reader = self._readers.get(cluster)
+            if reader is None:
+                if len(self._readers) >= CLUSTERS:
+                    return Snapshot(problem=f"not read: this page follows {CLUSTERS} clusters already")
+                reader = self._readers[cluster] = Reader(cluster)
+        return reader.look()
+
+    def stop(self) -> None:
+        """Within two seconds or so: a client of Kafka in a thread that the interpreter ends may crash it."""
+        for reader in self._readers.values():
+            reader.stop()
+        deadline = time.monotonic() + 2 * WAIT_S
+        for reader in self._readers.values():
+            reader.join(max(0.0, deadline - time.monotonic()))
+
+
+def _parsed(payload: bytes | None) -> dict[str, Any] | None:
+    try:
+        value = None if payload is None else json.loads(payload)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _put(into: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = value

@@ -1,0 +1,126 @@
+"""Who may see and do what: Airflow's own answer for each DAG of a topology, asked at every request.
+
+A topology is seen by whoever may read `replicate__<name>`; its migrations by whoever may read runs of the DAGs that
+move applications; its proofs likewise, DAG by DAG. The page itself starts nothing: buttons call Airflow's public REST
+interface, which decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api import security
+from airflow.models.dag import DagModel
+
+from plugins.watershed_state import file_name
+
+# what a DAG does with a topology, in the order of the buttons; the words are the button's
+DAGS = {
+    "replicate": "Start replication",
+    "verify": "Prove",
+    "migrate": "Migrate",
+    "rollback": "Roll back",
+    "failover": "Fail over",
+    "failback": "Fail back",
+}
+MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
+PROVES = ("verify", *MOVES, "after_cutover")
+RUNS = 1_000
+Method = Literal["GET", "POST", "PUT"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A DAG that Airflow has parsed."""
+
+    id: str
+    team: str | None
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """One user's, for one topology. dags: by what they do, those that Airflow has parsed."""
+
+    user: Any
+    topology: str
+    dags: dict[str, Known]
+
+    def sees(self) -> bool:
+        return self._may("replicate", "GET", None)
+
+    def sees_runs(self, what: str) -> bool:
+        return self._may(what, "GET", DagAccessEntity.RUN)
+
+    def readable(self, what: Iterable[str]) -> list[str]:
+        """Ids of the DAGs of these kinds whose runs the user may read."""
+        return [dag_id(each, self.topology) for each in what if self.sees_runs(each)]
+
+    def actions(self) -> list[dict[str, Any]]:
+        """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
+        found = []
+        for what, words in DAGS.items():
+            known = self.dags.get(what)
+            if known is None or not self.sees_runs(what):
+                continue
+            allowed = self._may(what, "POST", DagAccessEntity.RUN)
+            answers = self._may(what, "PUT", DagAccessEntity.HITL_DETAIL)
+            found.append(
+                {
+                    "what": what,
+                    "words": words,
+                    "dag": known.id,
+                    "paused": known.paused,
+                    "allowed": allowed,
+                    "why_not": "" if allowed else f"You may look, and not start runs of {known.id} (Airflow's rights).",
+                    "unpauses": self._may(what, "PUT", None),
+                    "answers": answers,
+                    "why_no_answer": "" if answers else f"You may look, and not answer for {known.id}.",
+                }
+            )
+        return found
+
+    def _may(self, what: str, method: Method, entity: DagAccessEntity | None) -> bool:
+        known = self.dags.get(what)
+        details = DagDetails(id=dag_id(what, self.topology), team_name=known.team if known else None)
+        manager = security.get_auth_manager()
+        return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=self.user))
+
+
+def rights(user: Any, topologies: Sequence[str]) -> dict[str, Rights]:
+    """By topology, with one question to Airflow's database."""
+    ids = {dag_id(what, name): (name, what) for name in topologies for what in (*DAGS, "after_cutover")}
+    found = {name: Rights(user, name, {}) for name in topologies}
+    for known in _known(list(ids)):
+        name, what = ids[known.id]
+        found[name].dags[what] = known
+    return found
+
+
+def run_ids(dags: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(DAG, folder of the run) → the run's id, of the newest runs: folders are named a little differently."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        asked = select(DagRun.dag_id, DagRun.run_id).where(DagRun.dag_id.in_(dags)).order_by(DagRun.id.desc())
+        return {(dag, file_name(run)): run for dag, run in session.execute(asked.limit(RUNS))}
+
+
+def dag_id(what: str, topology: str) -> str:
+    return f"{what}__{topology}"
+
+
+def _known(ids: list[str]) -> list[Known]:
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        asked = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(ids), ~DagModel.is_stale)
+        rows = session.execute(asked).all()
+    teams = DagModel.get_dag_id_to_team_name_mapping(ids)
+    return [Known(found, teams.get(found), bool(paused)) for found, paused in rows]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.moved import moved
 from cli.plans import connector, plan_at
+
+if TYPE_CHECKING:
+    from topology.drift import Difference
 
 
 @click.command(epilog="Example: topology apply orders.yaml --yes")
@@ -18,7 +24,8 @@ from cli.plans import connector, plan_at
 def apply(path: Path, yes: bool, form: str) -> int:
     """Create what the plan needs on its clusters and write the desired flows.
 
-    Creates control topics and missing target topics; never deletes anything and never changes an existing topic.
+    Creates control topics and missing target topics, and carries over what `sync` asks for. Never deletes anything; an
+    existing topic is changed only in configs that `sync.configs: continuous` keeps equal, where that is safe.
     Applying the same file again changes nothing.
     """
     from clusters.preflight import missing_of_role
@@ -32,7 +39,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
 
     def say(change: Change) -> None:
         if form == "text":
-            click.echo(f"{change.cluster}: {change.what} {change.name}")
+            click.echo(f"{change.cluster}: {change.what} {change.name}" + (f": {change.error}" if change.error else ""))
 
     for each in undone_at(path):
         click.echo(f"note: {each}", err=True)
@@ -45,10 +52,20 @@ def apply(path: Path, yes: bool, form: str) -> int:
             "nothing was changed; `topology acls --role apply --format commands` shows how to give them", err=True
         )
         return 1
-    changes = apply_plan(plan, connect, say)
+    left: list[Difference] = []
+    changes = apply_plan(plan, connect, say, left.append)
     if form == "json":
-        rows = [{"cluster": change.cluster, "what": change.what, "name": change.name} for change in changes]
+        rows = [
+            {"cluster": change.cluster, "what": change.what, "name": change.name, "error": change.error or None}
+            for change in changes
+        ]
         click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))
     elif not changes:
         click.echo(f"{plan.topology}: nothing to change (plan {plan.hash[:19]})")
-    return 0
+    for line in moved(plan, connect):
+        click.echo(f"note: {line}", err=True)
+    if left:
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
+        click.echo(f"note: what differs beside that waits or is left alone ({kinds}); `topology plan {path}` says why",
+                   err=True)  # fmt: skip
+    return 1 if any(change.error for change in changes) else 0

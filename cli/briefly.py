@@ -16,11 +16,13 @@ COMMANDS = frozenset({"lint", "compile", "graph", "explain", "rules", "schema", 
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """The collector is as it was before, afterwards."""
+    """The collector runs as before, afterwards; what is still there then is not looked through until the next time."""
     running = gc.isenabled()
+    gc.unfreeze()
     gc.disable()
     try:
         yield
     finally:
         if running:
+            gc.freeze()  # or the first thing it did would be to walk over all of it, a moment before the end
             gc.enable()

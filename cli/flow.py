@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.flow_adopt import adopt
 from cli.flow_orders import accept_gap, reseed
+from cli.moved import moved
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _WANTED: dict[str, FlowState] = {"pause": "paused", "resume": "running", "stop":
 
 @click.group(epilog="Example: topology flow pause onprem-to-cloud orders.yaml")
 def flow() -> None:
-    """Pause, resume, stop or restart a flow; decide about partitions that stopped loudly.
+    """Pause, resume, stop or restart a flow; decide about partitions that stopped loudly; go on behind another copier.
 
     Workers follow within a second. Positions are kept in every case; `restart` also makes partitions that stopped
     loudly look at their logs again.
@@ -47,6 +49,7 @@ for _order, _meaning in (
     flow.add_command(_desired(_order, _meaning))
 flow.add_command(accept_gap)
 flow.add_command(reseed)
+flow.add_command(adopt)
 
 
 def _want(order: str, flow_id: str, path: Path) -> int:
@@ -67,6 +70,9 @@ def _want(order: str, flow_id: str, path: Path) -> int:
     with ControlWriter(target, client_id="watershed-flow") as writer:
         write_flow(writer, changed)
     click.echo(f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else ""))
+    if changed.state == "running":
+        for line in moved(plan, connector(plan)):
+            click.echo(f"note: {line}", err=True)
     return 0
 
 

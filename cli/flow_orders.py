@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.asking import sure
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class _Scene:
     reports: dict[tuple[str, int], PartitionStatus]
     standing: dict[PartitionKey, Standing]
     path: Path
+    aligned: frozenset[str] = frozenset()  # source topics whose offsets are the same on the target
 
     def key(self, topic: str, partition: int) -> PartitionKey | None:
         wanted = (self.flow.id, topic, partition)
@@ -155,6 +156,7 @@ def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: boo
 
 
 def _scene(flow_id: str, path: Path) -> _Scene:
+    from clusters.alignments import read_alignments
     from clusters.status import read_status
     from replicator.ledger import read_ledger
 
@@ -162,7 +164,10 @@ def _scene(flow_id: str, path: Path) -> _Scene:
     flow = plan.flow(flow_id)
     target = connector(plan)(flow.target)
     reports = {(each.topic, each.partition): each for each in read_status(target) if each.flow == flow_id}
-    return _Scene(flow, plan.topology, target, reports, read_ledger(target, flow=flow_id).standing(), path)
+    aligned = frozenset(
+        topic for (named, topic), each in read_alignments(target).items() if named == flow_id and each.mode == "aligned"
+    )
+    return _Scene(flow, plan.topology, target, reports, read_ledger(target, flow=flow_id).standing(), path, aligned)
 
 
 def _report(scene: _Scene, topic: str, partition: int) -> PartitionStatus:
@@ -240,11 +245,14 @@ def _not_ready(scene: _Scene, admin: Admin, topic: str, numbers: Sequence[int], 
             f"  kafka-topics {call} --alter --topic {name} --partitions {max(lacking) + 1}\n{again}"
         )
     spans = admin.offsets([TopicPartition(name, number) for number in numbers], "read_uncommitted")
-    full = {key.partition: span for key, span in sorted(spans.items()) if span.start < span.end}
+    aligned = topic in scene.aligned  # a log that was only emptied goes on where it ended
+    full = {
+        key.partition: span for key, span in sorted(spans.items()) if span.start < span.end or (aligned and span.end)
+    }
     if not full:
         return ""
     held = "; ".join(f"partition {number}: offsets {s.start} to {s.end - 1}" for number, s in full.items())
-    if whole:
+    if whole or aligned:
         configs = admin.topic_configs([name])[name]
         config = "".join(f" --config {key}={value}" for key, value in sorted(configs.items()))
         empty = (
@@ -268,18 +276,24 @@ def _ordered(scene: _Scene, orders: Sequence[Order], yes: bool, wait_s: float) -
     from replicator.orders import give
 
     if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("there is no terminal to ask on; repeat with --yes when this is what you want")
-        click.confirm("Do this?", abort=True, err=True)
+        sure("Do this?")
     given = [replace(each, id=secrets.token_hex(8), at_ms=int(time.time() * 1000)) for each in orders]
     with ControlWriter(scene.target, client_id="watershed-flow") as writer:
         for order in given:
             give(writer, order, scene.topology)
     click.echo(f"ordered and written to watershed.journal: {', '.join(order.id for order in given)}")
-    return _answered(scene, given, wait_s)
+    return answered(scene.flow.id, scene.target, scene.path, given, wait_s)
 
 
-def _answered(scene: _Scene, orders: Sequence[Order], wait_s: float) -> int:
+def answered(
+    flow_id: str,
+    target: ConnectionSettings,
+    path: Path,
+    orders: Sequence[Order],
+    wait_s: float,
+    *,
+    aside: bool = False,
+) -> int:
     """Wait for what the workers say. The ledger names the order that a partition obeyed, the status one it refused."""
     from clusters.status import read_status
     from replicator.ledger import read_ledger
@@ -288,16 +302,16 @@ def _answered(scene: _Scene, orders: Sequence[Order], wait_s: float) -> int:
     deadline = time.monotonic() + wait_s
     while waiting and time.monotonic() < deadline:
         time.sleep(min(1.0, wait_s))
-        standing = read_ledger(scene.target, flow=scene.flow.id).standing()
+        standing = read_ledger(target, flow=flow_id).standing()
         obeyed = {(key.topic, key.partition): known.order for key, known in standing.items()}
         refused = {
             (report.topic, report.partition): report.error or ""
-            for report in read_status(scene.target)
-            if report.flow == scene.flow.id and " is refused: " in (report.error or "")
+            for report in read_status(target)
+            if report.flow == flow_id and " is refused: " in (report.error or "")
         }
         for where, order in list(waiting.items()):
             if obeyed.get(where) == order.id:
-                click.echo(f"{order.topic}-{order.partition}: {order.note}")
+                click.echo(f"{order.topic}-{order.partition}: {order.note}", err=aside)
                 del waiting[where]
             elif f"{order.kind} {order.id} " in refused.get(where, ""):
                 click.echo(f"{order.topic}-{order.partition}: {refused[where]}", err=True)
@@ -305,7 +319,7 @@ def _answered(scene: _Scene, orders: Sequence[Order], wait_s: float) -> int:
                 del waiting[where]
     for order in waiting.values():
         click.echo(
-            f"{order.topic}-{order.partition}: no worker has answered yet; `topology status {scene.path}` will show it",
+            f"{order.topic}-{order.partition}: no worker has answered yet; `topology status {path}` will show it",
             err=True,
         )
     return _EXIT_WAITING if waiting else worst

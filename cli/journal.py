@@ -5,34 +5,45 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.journal_orders import show_orders
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
-    from cutover.journal import Entry
+    from cutover.journal.chain import Chain, Entry
 
 
 @click.command(epilog="Example: topology journal orders.yaml --verify")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--verify", is_flag=True, help="Only check the hash chain; exit 1 when it does not hold.")
+@click.option("--verify", is_flag=True, help="Only check the hash chain of all runs; exit 1 when it does not hold.")
 @click.option("--run", "run_id", default=None, metavar="NAME", help="Only the entries of this run.")
+@click.option("--orders", "ordered", is_flag=True, help="What was ordered by hand instead: accept-gap, reseed, adopt, "
+              "reset-group; needs no migration.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def journal(path: Path, verify: bool, run_id: str | None, form: str) -> int:
+def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: str) -> int:
     """Print the journal of a topology's migrations, oldest entry first.
 
     Every entry carries the hash of the one before. An entry that was changed or removed ends the listing with exit 1
-    and its offset; what stands before it is still shown.
+    and its offset; what stands before it is still shown. With --orders exit 1 when one of them was changed.
     """
     from cutover.errors import BrokenChain, NotSupported
-    from cutover.journal import Chain
-    from cutover.journal_topic import TopicLog
+    from cutover.journal.chain import Chain
+    from cutover.journal.topic import TopicLog
 
     plan = plan_at(path)
+    if ordered:
+        if verify or run_id is not None:
+            raise click.UsageError("--orders goes with neither --verify nor --run: those are about migrations")
+        targets = map(connector(plan), sorted({flow.target for flow in plan.flows}))
+        return show_orders(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
     if plan.migration is None:
-        raise NotSupported(f"topology {plan.topology} declares no migration, so it has no journal")
+        raise NotSupported(
+            f"topology {plan.topology} declares no migration, so it has no run to show; --orders shows what was "
+            "ordered by hand"
+        )
     target = plan.flow(plan.migration.flow).target
     chain, broken = Chain(plan.topology), None
     try:
@@ -50,17 +61,46 @@ def journal(path: Path, verify: bool, run_id: str | None, form: str) -> int:
             "void": chain.void,
             "whole": broken is None,
             "broken_at": None if broken is None else broken.offset,
+            "runs": _runs(chain),
             "entries": [entry.to_json() for entry in shown],
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         for entry in shown:
             click.echo(_line(entry))
+        for run in _runs(chain) if verify else []:
+            told = run["state"] or f"unfinished, at step {run['step']}"
+            click.echo(f"{run['run']}: {run['kind']} of wave {run['wave']}, {run['entries']} entries, {told}")
         if broken is None:
             click.echo(f"{len(chain.entries)} entries, chain whole, root {chain.root}")
     if broken is not None:
         raise broken
     return 0
+
+
+def _runs(chain: Chain) -> list[dict[str, Any]]:
+    """Every run, oldest first: what it was, and how it ended (state None: it has not)."""
+    from cutover.journal.chain import RUN, TAKEN_OVER
+
+    found: dict[str, list[Entry]] = {}
+    for entry in chain.entries:
+        found.setdefault(entry.run, []).append(entry)
+    runs = []
+    for name, entries in found.items():
+        last = entries[-1]
+        over = last.step == RUN and last.kind == "outcome"
+        step = next((each.step for each in reversed(entries) if each.step not in (RUN, TAKEN_OVER)), RUN)
+        runs.append(
+            {
+                "run": name,
+                "kind": entries[0].observation.get("kind", "migrate"),
+                "wave": entries[0].wave,
+                "entries": len(entries),
+                "state": last.observation.get("state") if over else None,
+                "step": step,
+            }
+        )
+    return runs
 
 
 def _line(entry: Entry) -> str:
@@ -73,4 +113,4 @@ def _line(entry: Entry) -> str:
 
 
 def _names(seen: dict[str, object]) -> list[str]:
-    return [str(seen[key]) for key in ("name", "group", "side") if key in seen]
+    return [str(seen[key]) for key in ("kind", "wave", "name", "group", "flow", "side", "topics") if seen.get(key)]

@@ -36,13 +36,16 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
         ("acls", "cli.acls:acls", "The least rights that each role needs, and which are missing."),
         ("status", "cli.status:status", "State and lag of every flow and partition."),
-        ("flow", "cli.flow:flow", "Pause, resume, stop, restart; accept a gap, reseed; list the quarantine."),
-        ("offsets", "cli.offsets:offsets", "Translate offsets exactly, either way."),
+        ("flow", "cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),
+        ("offsets", "cli.offsets:offsets", "Translate offsets exactly; show, carry and reset positions of groups."),
         ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
         ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
     "Moving applications": (
         ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
+        ("failover", "cli.failover:failover", "The source is gone: promote the target, with the loss declared."),
+        ("failback", "cli.failback:failback", "Back to the old primary; what only it has is listed first."),
+        ("rollback", "cli.rollback:rollback", "Take a wave back after the switch, with all that was written since."),
         ("journal", "cli.journal:journal", "What a migration did, checked against its hash chain."),
     ),
     "Other tools": (

@@ -5,44 +5,58 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.migrate_waves import journal_of, show_waves
 from cli.plans import connector, plan_at
-from cli.proving import prove_in
+from cli.proving import Proofs
+from cli.running import applications, ask, show
 
 if TYPE_CHECKING:
-    from cutover.actions import AskApproval
-    from cutover.driver import Event
-    from cutover.observations import ApprovalSeen
-    from cutover.policy import Policy
-    from topology.plan import Plan, Wave
-
-_MARKS = {"begin": "▸", "seen": " ", "deed": "→", "done": "✓", "skipped": "✓", "refused": "✗", "ended": "■"}
-_COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cyan"}
+    from clusters.settings import ConnectionSettings
+    from cutover.course import Course
+    from cutover.procedure import Result
+    from topology.plan import Plan, Strategy, Wave
 
 
 @click.command(epilog="Example: topology migrate orders.yaml --dry-run && topology migrate orders.yaml --approve auto")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--wave", default=None, help="The wave to migrate.  [default: the only one]")
+@click.option("--wave", default=None, help="The wave to migrate.  [default: the next one that can run]")
+@click.option("--strategy", type=click.Choice(["consumers_first", "producers_first", "fenced"]), default=None,
+              help="Another order of steps than the file's. A run that goes on keeps its own.")  # fmt: skip
+@click.option("--all-waves", is_flag=True, help="One wave after the other, each a run; the first that stops ends it.")
+@click.option("--status", is_flag=True, help="Only show how far each wave is, and where its topics are written to.")
 @click.option("--dry-run", is_flag=True, help="Print every step with its undo; connect to nothing.")
+@click.option("--drill", "rehearsed", is_flag=True, help="Rehearse one wave on copies of its topics.")
+@click.option("--drill-records", type=click.IntRange(1), default=None, metavar="N",
+              help="With --drill: so many of a topic's newest records are copied.  [default: 10000]")  # fmt: skip
+@click.option("--keep", is_flag=True, help="With --drill: leave the copies, to expire in an hour.")
 @click.option("--resume", is_flag=True, help="Continue the unfinished run where it stopped.")
 @click.option("--abandon", is_flag=True, help="Give the unfinished run up: take back what it did, and end it.")
 @click.option("--force", is_flag=True, help="With --abandon: end it even when not everything could be taken back.")
 @click.option("--approve", type=click.Choice(["manual", "auto"]), default="manual", show_default=True)
 @click.option("--evidence", type=click.Path(file_okay=False, path_type=Path), default=None, metavar="DIR",
               help="Where the evidence goes.  [default: .watershed/evidence/TOPOLOGY/RUN]")  # fmt: skip
-@click.option("--step", default=None, metavar="NAME", help="Only this step; those before it must be done.")
+@click.option("--step", default=None, metavar="NAME",
+              help="Only this step; those before it must be done. A proof of the tail starts Spark anew.")  # fmt: skip
 @click.option("--run", "run_id", default=None, metavar="NAME", help="Name of the run; continues the run of that name.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def migrate(
     path: Path,
     wave: str | None,
+    strategy: Strategy | None,
+    all_waves: bool,
+    status: bool,
     dry_run: bool,
+    rehearsed: bool,
+    drill_records: int | None,
+    keep: bool,
     resume: bool,
     abandon: bool,
     force: bool,
@@ -54,122 +68,159 @@ def migrate(
 ) -> int:
     """Move the applications of one wave to the other cluster, step by step, each step a gate.
 
+    Without --wave it is the one that is unfinished, or the next whose turn it is; a wave that is done already is left
+    alone (exit 0), and one whose turn it is not is refused (exit 1).
+
     Anything refused before the point of no return is taken back by itself (exit 1). A run that died is continued
     with --resume, or given up with --abandon. What happened is in the journal (`topology journal`) and in the
     evidence pack.
+
+    With --drill the wave is rehearsed, there and back, on copies of its topics: on the same clusters, with the workers,
+    Spark and rights of the day, and with producers and consumers of its own. See docs/drill.md.
     """
+    if rehearsed:
+        from cli.drill import Wanted, drill, refuse_others
+
+        given = {"--step": step, "--resume": resume, "--all-waves": all_waves, "--status": status, "--run": run_id}
+        refuse_others(given | {"--force": force, "--abandon": abandon, "--dry-run": dry_run, "--keep": keep})
+        many = drill_records or 10_000
+        return drill(Wanted(path, wave, strategy, dry_run, abandon, approve, evidence, many, keep, form))
+    if drill_records is not None or keep:
+        raise click.UsageError("--drill-records and --keep go with --drill")
     if run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", run_id):
         raise click.BadParameter("use letters, digits and . : + - _ only", param_hint="--run")
-    from cutover.driver import Migration, applications_of, approve_all, wave_of
-    from cutover.giving_up import give_up
-    from cutover.policy import policy_of
-
     if force and not abandon:
         raise click.UsageError("--force goes with --abandon")
     if abandon and (dry_run or resume or step is not None):
         raise click.UsageError("--abandon goes without --dry-run, --resume and --step")
+    if all_waves and (wave or step or run_id or abandon):
+        raise click.UsageError("--all-waves goes without --wave, --step, --run and --abandon: each wave is a run")
     plan = plan_at(path)
-    migration, chosen = wave_of(plan, wave)
+    waves = _chosen(plan, wave)
     if dry_run:
-        _rehearse(plan, chosen, policy_of(chosen), form)
+        from cli.rehearsal import rehearse
+
+        rehearse(plan, waves, form, strategy)
         return 0
-    if approve == "manual" and not abandon and step in (None, "approval", "soak") and not sys.stdin.isatty():
+    if (
+        approve == "manual"
+        and not (abandon or status)
+        and step in (None, "approval", "soak")
+        and not sys.stdin.isatty()
+    ):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
-    if chosen.window is not None:
-        click.echo(f"topology: note: the window of wave {chosen.name} is not enforced by this version", err=True)
-    flow = plan.flow(migration.flow)
+    flow = plan.flow(plan.migration.flow if plan.migration else "")
     connect = connector(plan)
+    settings = {alias: connect(alias) for alias in (flow.source, flow.target)}
+    if status:
+        return show_waves(plan, journal_of(plan, settings[flow.target]), form)
+    one = partial(_run, plan, path, settings, approve, evidence, step, run_id, form, strategy)
+    if abandon:
+        name = _meant(plan, wave, settings[flow.target], form)
+        course = _course(plan, name, settings[flow.target], strategy)
+        return _abandon(plan, course, settings, approve, force=force, form=form)
+    from cutover.errors import WaveDone
+
+    try:
+        while True:
+            result = one(_meant(plan, wave, settings[flow.target], form), resume=resume)
+            if not all_waves or result.state != "done":
+                return result.exit_code
+            resume = False
+    except WaveDone as done:
+        click.echo(f"{done}; nothing is left to do", err=form == "json")
+        return 0
+
+
+def _chosen(plan: Plan, wave: str | None) -> list[Wave]:
+    """The wave, or all of them, each found fit to run. Raises NotSupported."""
+    from cutover.course import wave_of
+
+    names = [wave] if wave is not None or plan.migration is None else [each.name for each in plan.migration.waves]
+    return [wave_of(plan, name)[1] for name in names or [None]]
+
+
+def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) -> str:
+    """The wave that was named, the only one, or the next by the journal, which is said. Raises WaveDone."""
+    from cutover.waves import next_wave
+
+    waves = plan.migration.waves if plan.migration else ()
+    if wave is not None or len(waves) == 1:
+        return wave or waves[0].name
+    found = next_wave(plan, journal_of(plan, target))
+    click.echo(f"wave {found} of {', '.join(each.name for each in waves)}", err=form == "json")
+    return found
+
+
+def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: Strategy | None) -> Course:
+    """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
+    which it was begun, in Airflow or here."""
+    from cutover.course import migrate_course
+    from cutover.runs import begun_strategy
+
+    if strategy is None and target is not None:
+        strategy = begun_strategy(journal_of(plan, target), wave)
+    return migrate_course(plan, wave, strategy=strategy)
+
+
+def _run(
+    plan: Plan,
+    path: Path,
+    settings: Mapping[str, ConnectionSettings],
+    approve: str,
+    evidence: Path | None,
+    step: str | None,
+    run_id: str | None,
+    form: str,
+    strategy: Strategy | None,
+    wave: str,
+    *,
+    resume: bool,
+) -> Result:
+    """One wave. Raises CutoverError and ClusterError."""
+    from cutover.driver import Migration, approve_all
+
+    target = settings[plan.flow(plan.migration.flow).target] if plan.migration else None
+    course = _course(plan, wave, target if resume or run_id is not None else None, strategy)
     run: Migration
 
     def folder() -> Path:
         return (evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
 
-    opened = partial(
-        Migration,
-        plan,
-        wave,
-        {alias: connect(alias) for alias in (flow.source, flow.target)},
-        applications=applications_of(migration, None if approve == "auto" or not sys.stdin.isatty() else _confirm),
-        run_id=run_id,
-        resume=resume or abandon,
-        abandon=abandon,
-        evidence=folder,
-    )
-
-    def say(event: Event) -> None:
-        _show(event, to_stderr=form == "json")
-
-    if abandon:
-        result = give_up(opened, "the run was given up by its operator (--abandon)", say, force=force)
-        if form == "json":
-            click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
-        return 0 if result.state in ("refused", "rolled_back") else result.exit_code
-    run = opened(
-        prove=lambda wanted: prove_in(folder() / ("tail" if wanted.final else "history"), path, plan.hash, wanted),
-        approve=approve_all if approve == "auto" else _ask,
-        say=say,
-    )
-    result = run.run_step(step) if step else run.run()
+    say = partial(show, to_stderr=form == "json")
+    with Proofs(path, plan.hash) as proofs:
+        run = Migration(
+            plan,
+            wave,
+            settings,
+            course=course,
+            applications=applications(plan, approve),
+            run_id=run_id,
+            resume=resume,
+            evidence=folder,
+            prove=lambda wanted: proofs.prove(folder() / ("tail" if wanted.final else "history"), wanted),
+            approve=approve_all if approve == "auto" else ask,
+            say=say if step else proofs.listening(say, course, folder),
+        )
+        result = run.run_step(step) if step else run.run()
     if form == "json":
-        click.echo(json.dumps({"schema": 1, "run": run.run_id, "evidence": str(folder()), **asdict(result)}, indent=2))
+        told = {"schema": 1, "run": run.run_id, "wave": wave, "evidence": str(folder()), **asdict(result)}
+        click.echo(json.dumps(told, indent=2))
     elif result.state == "done":
         click.echo(f"evidence: {folder() / 'evidence.html'}")
-    return result.exit_code
+    return result
 
 
-def _ask(ask: AskApproval) -> ApprovalSeen:
-    from cutover.observations import ApprovalSeen
+def _abandon(
+    plan: Plan, course: Course, settings: Mapping[str, ConnectionSettings], approve: str, *, force: bool, form: str
+) -> int:
+    from cutover.driver import Migration
+    from cutover.giving_up import give_up
 
-    click.echo(json.dumps(ask.evidence, indent=2, sort_keys=True), err=True)
-    granted = click.confirm(f"{ask.by}: {ask.question}", default=False, err=True)
-    return ApprovalSeen(0, granted, f"{ask.by}, in a terminal")
-
-
-def _confirm(question: str) -> bool:
-    """A person answers for an application without a control endpoint."""
-    return click.confirm(question, default=False, err=True)
-
-
-def _show(event: Event, *, to_stderr: bool) -> None:
-    mark, colour = _MARKS[event.kind], _COLOURS.get(event.kind)
-    text = event.text if event.kind in ("seen", "deed", "ended") else f"{event.step}: {event.text}"
-    indent = "" if event.kind in ("begin", "done", "skipped", "refused", "ended") else "  "
-    line = f"{event.at_ms / 1000:7.1f}s {indent}{click.style(mark, fg=colour)} {text}"
-    bold = event.text.startswith("POINT OF NO RETURN")
-    click.echo(click.style(line, bold=True) if bold else line, err=to_stderr)
-
-
-def _rehearse(plan: Plan, wave: Wave, policy: Policy, form: str) -> None:
-    from cutover.steps import steps_of
-
-    steps = steps_of(policy)
+    told = applications(plan, approve)
+    opened = partial(Migration, plan, None, settings, course=course, applications=told, resume=True, abandon=True)
+    say = partial(show, to_stderr=form == "json")
+    result = give_up(opened, "the run was given up by its operator (--abandon)", say, force=force)
     if form == "json":
-        document = {"schema": 1, "plan": plan.hash, "wave": wave.name, "steps": [asdict(step) for step in steps]}
-        click.echo(json.dumps(document, indent=2))
-        return
-    assert plan.migration is not None
-    flow = plan.flow(plan.migration.flow)
-    click.echo(f"{plan.topology}, wave {wave.name}: {flow.source} → {flow.target}, plan {plan.hash[:19]}")
-    click.echo(f"topics     {', '.join(wave.topics) or 'all that the flow selects'}")
-    for title, names in (("consumers", wave.consumers), ("producers", wave.producers)):
-        told = (f"{name} ({_told(plan, name)})" for name in names)
-        click.echo(f"{title:10} {', '.join(told) or 'none'}")
-    if wave.window is not None:
-        click.echo("window     declared, not enforced by this version")
-    for number, step in enumerate(steps, 1):
-        if step.point_of_no_return:
-            click.echo(click.style(f"\n{' POINT OF NO RETURN ':═^100}", bold=True))
-        bound = f"  (at most {step.bound_ms / 1000:g} s)" if step.bound_ms else ""
-        click.echo(f"\n{number:2}. {click.style(step.name, bold=True)}, by {_by(step.actor)}{bound}")
-        click.echo(f"    {step.does}")
-        click.echo(f"    undo: {step.undo or 'nothing is changed'}")
-    click.echo("\nNothing was touched.")
-
-
-def _told(plan: Plan, name: str) -> str:
-    found: Any = plan.migration.applications.get(name) if plan.migration else None
-    return f"told at {found.http}" if found is not None and found.http else "a person confirms"
-
-
-def _by(actor: str) -> str:
-    return {"application": "the application", "proof": "Spark", "person": "a person"}.get(actor, "watershed")
+        click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
+    return 0 if result.state in ("refused", "rolled_back") else result.exit_code

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusters.settings import ConnectionSettings
+    from replicator.aligned.prospects import TopicOffsets
     from topology.drift import Difference
     from topology.inventory import Inventory
     from topology.lint import Result
@@ -32,7 +33,10 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     import json
 
     from cli.output import writable, write_all
+    from cli.plans import connector
     from clusters import control
+    from replicator.aligned.prospects import topic_offsets
+    from replicator.sync.once import sync_differences
     from topology import compile_path
     from topology.configuration import configuration_for
     from topology.drift import differences
@@ -45,13 +49,16 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     inventory = _scanned(compiled)
     result = lint_path(path, inventory, configuration_for(path))
     own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
-    found = differences(compiled, inventory, own)
+    found = differences(compiled, inventory, own) + sync_differences(compiled, connector(compiled))
+    offsets = topic_offsets(compiled, connector(compiled))
     topology = load_path(path).topology
     missing = list(undone(topology)) if topology is not None else []
-    document = json.dumps(_document(compiled, inventory, found, result, missing), indent=2, ensure_ascii=False) + "\n"
+    document = (
+        json.dumps(_document(compiled, inventory, found, result, missing, offsets), indent=2, ensure_ascii=False) + "\n"
+    )
     if output is not None:
         write_all({output: document})
-    text = "\n".join(_lines(compiled, inventory, found, result, missing)) + "\n"
+    text = "\n".join(_lines(compiled, inventory, found, result, missing, offsets)) + "\n"
     click.echo(document if form == "json" else text, nl=False)
     if result.errors:
         return 1
@@ -80,8 +87,8 @@ def _scanned(compiled: Plan) -> Inventory:
 
 def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
     """The waves that the journal knows. Raises BrokenChain."""
-    from cutover.journal import Chain
-    from cutover.journal_topic import TopicLog
+    from cutover.journal.chain import Chain
+    from cutover.journal.topic import TopicLog
     from cutover.runs import started_waves
 
     chain = Chain(compiled.topology)
@@ -90,7 +97,12 @@ def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
 
 
 def _document(
-    compiled: Plan, inventory: Inventory, found: list[Difference], result: Result, missing: list[Undone]
+    compiled: Plan,
+    inventory: Inventory,
+    found: list[Difference],
+    result: Result,
+    missing: list[Undone],
+    offsets: list[TopicOffsets],
 ) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -102,16 +114,28 @@ def _document(
         },
         "changes": [each.to_json() for each in found],
         "flows": [
-            {"id": each.id, "delivery": each.delivery, "reason": each.delivery_reason, "paths": each.paths}
+            {
+                "id": each.id,
+                "delivery": each.delivery,
+                "reason": each.delivery_reason,
+                "paths": each.paths,
+                "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
+            }
             for each in compiled.flows
         ],
+        "offsets": [each.to_json() for each in offsets],
         "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in missing],
         "findings": [finding.to_json() for finding in result.findings],
     }
 
 
 def _lines(
-    compiled: Plan, inventory: Inventory, found: list[Difference], result: Result, missing: list[Undone]
+    compiled: Plan,
+    inventory: Inventory,
+    found: list[Difference],
+    result: Result,
+    missing: list[Undone],
+    offsets: list[TopicOffsets],
 ) -> Iterator[str]:
     from topology.reports.text import frames
 
@@ -130,6 +154,11 @@ def _lines(
         if flow.delivery == "transactions":
             told = ", and tells the way of each batch" if flow.paths else ""
             yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
+        if flow.offsets_reason:
+            yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
+        if flow.sync.schemas.translated:
+            yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
+    yield from (f"  {each}" for each in offsets)
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}
     yield (
@@ -140,7 +169,8 @@ def _lines(
 
 def _thing(kind: str, name: str, fields: list[Difference]) -> Iterator[str]:
     new = all(each.live is None for each in fields)
-    sign = "+" if new else "~" if fields[0].applied else "!"
+    applied = any(each.applied for each in fields)
+    sign = "!" if not applied else "+" if new else "~"
     yield f"  {sign} {kind} {name}"
     for each in fields:
         if not each.field:
@@ -148,4 +178,5 @@ def _thing(kind: str, name: str, fields: list[Difference]) -> Iterator[str]:
         before = "" if each.live is None else f"{each.live} "
         mark = "" if new and each.drift == "safe" else f"  {each.drift}"
         why = f": {each.why}" if each.why else ""
-        yield f"      {each.field:<20} {before}-> {'nothing' if each.wanted is None else each.wanted}{mark}{why}"
+        change = f"{before}-> {'nothing' if each.wanted is None else each.wanted}"
+        yield f"      {each.field:<20} {change if before or each.wanted is not None else ''}{mark}{why}"

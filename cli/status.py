@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.moved import moved
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
     from clusters.status import PartitionStatus
     from topology.plan import Plan
-
-STALE_MS = 15_000  # workers report every second
-_ORDER = ("running", "catching_up", "paused", "stopped", "starting", "retrying", "silent")
 
 
 @click.command(epilog="Example: topology status orders.yaml --watch")
@@ -53,9 +51,12 @@ def status(path: Path, watch: bool, form: str) -> int:
             time.sleep(1)
             continue
         if form == "json":
-            click.echo(json.dumps({"schema": 1, "topology": plan.topology, "flows": flows}, indent=2))
+            told = {"schema": 1, "topology": plan.topology, "flows": flows, "moved": moved(plan, connect)}
+            click.echo(json.dumps(told, indent=2))
         else:
             click.echo(_table(flows))
+            for line in moved(plan, connect):
+                click.echo(line)
         if not watch:
             return 0
         time.sleep(1)
@@ -63,10 +64,13 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
     from clusters.flows import read_flows
-    from clusters.status import read_status
+    from clusters.status import read_reports
+    from replicator.flow_state import worst
 
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
-    reports = [report for each in targets.values() for report in read_status(each)]
+    read = [read_reports(each) for each in targets.values()]
+    reports = [report for partitions, _ in read for report in partitions]
+    beside = [report for _, told in read for report in told]
     now = int(time.time() * 1000)
     rows = []
     for flow in plan.flows:
@@ -79,7 +83,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
         rows.append(
             {
                 "id": flow.id,
-                "state": wanted if wanted != "running" else _worst(states or {"starting"}),
+                "state": wanted if wanted != "running" else worst(states or {"starting"}),
                 "desired": wanted,
                 "lag_records": sum(lags) if lags else None,
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
@@ -87,18 +91,20 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "event_age_ms": max((row["event_age_ms"] or 0 for row in partitions), default=None),
                 "open_records": sum(row["open_records"] for row in partitions),
                 "rate_bytes": sum(row["rate_bytes"] for row in partitions),
+                "retired": sorted(record.retired) if record else [],
                 "partitions": partitions,
+                "sync": [report.to_json() for report in beside if report.flow == flow.id],
             }
         )
     return rows
 
 
 def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
-    row = asdict(report)
+    from replicator.flow_state import heard
+
+    row = asdict(heard(report, now))
     if report.remedy is not None:
         row["remedy"] = re.sub(r"\bFILE\b", lambda _: shlex.quote(str(path)), report.remedy)  # ready to be typed
-    if now - report.at_ms > STALE_MS:
-        row |= {"state": "silent", "rate_bytes": 0.0, "error": "no worker has reported for this partition lately"}
     return row
 
 
@@ -107,12 +113,9 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _worst(states: set[str]) -> str:
-    """The state that needs most attention; one not in the list is a loud one."""
-    return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
-
-
 def _table(flows: list[dict[str, Any]]) -> str:
+    from cli.beside import beside_flow
+    from cli.filling import filled
     from cli.regime import one_at_a_time
 
     width = max([32, *(len(flow["id"]) for flow in flows)])
@@ -123,13 +126,18 @@ def _table(flows: list[dict[str, Any]]) -> str:
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])
         lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
+        if flow.get("retired"):
+            lines.append(f"  applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
         if flow["desired"] == "running" and not count:
             lines.append(
                 "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
             )
         if old := one_at_a_time(flow):
             lines.append(f"  {old}")
+        lines += [f"  {line}" for line in beside_flow(flow)]
         for row in flow["partitions"]:
+            if row.get("aligning"):
+                lines.append(f"  {row['topic']}-{row['partition']}: {filled(row['aligning'])}")
             if row["error"]:
                 lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")
             if row["remedy"]:

@@ -67,6 +67,8 @@ def _how(hop: Hop) -> str:
     if hop.flow is None:
         producer = f"producer id {hop.producer_id}" if hop.producer_id >= 0 else "no producer id"
         return f"born here: written by an application ({producer}; batch of {when})"
+    if hop.kind == "adopted":
+        return f"brought by another tool, and adopted by {hop.flow} (batch of {when})"
     how = "in transactions" if hop.kind == "transactions" else "by sequence numbers"
     return f"brought by {hop.flow} {how} (producer id {hop.producer_id}; batch of {when})"
 

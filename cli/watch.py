@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cli.beside import beside_flow
+from cli.filling import filled
 from cli.regime import one_at_a_time
 
 EVERY_S = 1.0
@@ -86,6 +88,12 @@ def _told(flows: list[dict[str, Any]]) -> list[Text]:
         old = one_at_a_time(flow)
         if old:
             lines.append(Text(f"  {flow['id']}: {old}", style="dim"))
+        lines += [Text(f"  {flow['id']} {line}") for line in beside_flow(flow)]
+        lines += [
+            Text(f"  {flow['id']} {row['topic']}-{row['partition']}: {filled(row['aligning'])}", style="cyan")
+            for row in flow["partitions"]
+            if row.get("aligning")
+        ][:MOST_PARTITIONS]
         rows = [row for row in flow["partitions"] if row["error"] or row["open_records"]]
         rows.sort(key=lambda row: (row["remedy"] is None, row["topic"], row["partition"]))
         for row in rows[:MOST_PARTITIONS]:

@@ -1,0 +1,99 @@
+"""`topology failback`: back to the old primary, along the flow back; what only the old one has is listed first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.courses import Wanted, chain_of, drive, options, planned, rehearse, settings_of
+from cli.output import writable, write_all
+
+if TYPE_CHECKING:
+    from clusters.names import TopicPartition
+    from clusters.settings import ConnectionSettings
+    from cutover.course import Course
+    from replicator.records import Record
+
+
+@click.command(epilog="Example: topology failback orders.yaml --report only-old.jsonl")
+@options("The wave (or waves, `a+b`) that was promoted.  [default: that of the newest failover]")
+@click.option("--divergence", type=click.Choice(["refuse", "skip", "reread"]), default="refuse", show_default=True,
+              help="Records that only the old primary has stay in its log: groups go on behind them (skip), or in "
+              "front of them and read again what follows (reread).")  # fmt: skip
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+              help="Only write the coordinates of each such record to FILE (JSON lines), and stop.")  # fmt: skip
+@click.option("--reveal", is_flag=True, help="With --report: keys, values and headers, too; they may be confidential.")
+def failback(
+    path: Path,
+    wave: str | None,
+    dry_run: bool,
+    resume: bool,
+    abandon: bool,
+    force: bool,
+    approve: str,
+    evidence: Path | None,
+    step: str | None,
+    run_id: str | None,
+    form: str,
+    divergence: str,
+    report: Path | None,
+    reveal: bool,
+) -> int:
+    """Take applications back to the old primary after a failover, with everything that was written since.
+
+    Records that the old primary held when it died and nobody had copied are named by offset; they are never merged. The
+    flow back then carries what the new primary took, it is proven, and applications return: producers are fenced, the
+    rest is drained and proven, groups are translated back, consumers and producers start at the old primary.
+    """
+    from cutover.failover.failback import failback_course, rehearsed_failback
+
+    if reveal and report is None:
+        raise click.UsageError("--reveal goes with --report")
+    writable(report)
+    wanted = Wanted(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
+    plan = planned(wanted)
+    if dry_run:
+        return rehearse(plan, rehearsed_failback(plan, wave), form)
+    settings = settings_of(plan)
+    stranded: Any = None if divergence == "refuse" else divergence
+    course = failback_course(plan, wave, chain_of(plan, settings), stranded=stranded)
+    if report is not None:
+        return _report(course, settings, report, reveal=reveal, form=form)
+    return drive(plan, course, settings, wanted, {"approval"})
+
+
+def _report(course: Course, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
+    from cutover.failover.failback import since_of
+    from replicator.divergence import own_records
+
+    old = settings[course.flow.target]
+    rows = [_row(place, record, reveal=reveal) for place, record in own_records(old, since_of(course))]
+    write_all({path: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)})
+    if form == "json":
+        click.echo(json.dumps({"schema": 1, "cluster": old.alias, "records": len(rows), "report": str(path)}, indent=2))
+    else:
+        click.echo(f"{len(rows)} records are only at {old.alias}: {path}")
+    return 0
+
+
+def _row(place: TopicPartition, record: Record, *, reveal: bool) -> dict[str, Any]:
+    from replicator.records import fields
+
+    row: dict[str, Any] = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    if reveal:
+        found = fields(record.rest)
+        row |= {"key": _text(found.key), "value": _text(found.value)}
+        row["headers"] = [[_text(name), _text(value)] for name, value in found.headers]
+    return row
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode(errors="backslashreplace")

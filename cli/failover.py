@@ -1,0 +1,104 @@
+"""`topology failover`: the source is gone; the target is promoted with what it holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.courses import Wanted, chain_of, drive, options, planned, rehearse, settings_of
+from cli.running import applications
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from cutover.course import Course
+    from topology.plan import Plan
+
+
+@click.command(epilog="Example: topology failover orders.yaml --dry-run && topology failover orders.yaml")
+@options("The wave to promote.  [default: everything that has not moved]")
+@click.option("--accept-loss", metavar="RECORDS", default=None,
+              help="Accept that at most so many records (or `any`) are missing, instead of being asked.")  # fmt: skip
+@click.option("--though-source-answers", is_flag=True,
+              help="Go on although the source answers; its producers are stopped and fenced first.")  # fmt: skip
+@click.option("--show-loss", is_flag=True, help="Only show what would be lost now, from the target alone, and stop.")
+def failover(
+    path: Path,
+    wave: str | None,
+    dry_run: bool,
+    resume: bool,
+    abandon: bool,
+    force: bool,
+    approve: str,
+    evidence: Path | None,
+    step: str | None,
+    run_id: str | None,
+    form: str,
+    accept_loss: str | None,
+    though_source_answers: bool,
+    show_loss: bool,
+) -> int:
+    """Promote the standby when its source is gone: for good, and with what is missing declared first.
+
+    Needs only the target. What was not copied is given up, in offsets and seconds, and only when somebody accepts that:
+    in a terminal, or with --accept-loss; --approve auto does not. A source that still answers is refused: `topology
+    migrate` loses nothing. When the old source is back, `topology failback` shows what only it has.
+    """
+    from cutover.failover.steps import failover_course, joined_wave
+    from cutover.policy import policy_of
+
+    wanted = Wanted(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
+    plan, most = planned(wanted), _most(accept_loss)
+    if dry_run:
+        policy = policy_of(joined_wave(plan, wave), plan.migration)
+        chosen = replace(policy, accept_loss=most, though_source_answers=though_source_answers)
+        return rehearse(plan, failover_course(plan, wave, chosen), form)
+    settings = settings_of(plan)
+    chain = chain_of(plan, settings)
+    course = failover_course(plan, wave, None, chain, run_id)
+    if show_loss:
+        return _show_loss(plan, course, settings, form)
+    policy = replace(course.policy, accept_loss=most, though_source_answers=though_source_answers)
+    course = failover_course(plan, wave, policy, chain, run_id)
+    return drive(plan, course, settings, wanted, set() if most is not None else {"accept_loss"})
+
+
+def _show_loss(plan: Plan, course: Course, settings: dict[str, ConnectionSettings], form: str) -> int:
+    """Changes nothing, and asks the source nothing."""
+    from cutover.actions import LookAtCopies, LookAtLastSight, LookAtTopics
+    from cutover.failover.loss import declared
+    from cutover.live.world import LiveWorld
+    from cutover.observations import CopiesSeen, Failed, LastSightSeen, TopicsSeen
+    from cutover.offsets import places
+
+    world = LiveWorld(plan, course.flow, settings, applications(plan, "auto"), time.monotonic)
+    there = world.answer(LookAtTopics("target"))
+    known = there.partitions if isinstance(there, TopicsSeen) else {}
+    names = {topic: course.flow.target_topic(topic) for topic in course.wave.topics}
+    wanted = places({topic: known[name] for topic, name in names.items() if name in known})
+    copies, sight = world.answer(LookAtCopies(wanted)), world.answer(LookAtLastSight(wanted))
+    for seen in (there, copies, sight):
+        if isinstance(seen, Failed):
+            click.echo(seen.error, err=True)
+            return 2
+    assert isinstance(copies, CopiesSeen)
+    assert isinstance(sight, LastSightSeen)
+    loss = declared(sight.wall_ms, wanted, copies.copies, sight.sights)
+    if form == "json":
+        click.echo(json.dumps({"schema": 1, "wave": course.wave.name, "loss": loss.to_json()}, indent=2))
+    else:
+        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.told()}")
+    return 0
+
+
+def _most(text: str | None) -> int | None:
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    if text == "any":
+        return sys.maxsize
+    raise click.BadParameter(f"`{text}` is neither a number of records nor `any`", param_hint="--accept-loss")

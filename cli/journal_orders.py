@@ -1,0 +1,81 @@
+"""`topology journal --orders`: what people ordered by hand, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+
+
+def show_orders(topology: str, flows: frozenset[str], targets: Iterable[ConnectionSettings], form: str) -> int:
+    """Orders of `flows`, cluster by cluster, oldest first. 1 when one was changed after it was written.
+
+    Raises ClusterError.
+    """
+    from clusters.control import JOURNAL, read_log
+    from clusters.errors import TopicMissing
+
+    found: list[dict[str, Any]] = []
+    for settings in targets:
+        try:
+            values = [record.value or {} for record in read_log(settings, JOURNAL, [0], 0)]
+        except TopicMissing:
+            continue
+        found += [{"cluster": settings.alias, "whole": whole(line), "entry": line} for line in orders(values, flows)]
+    if form == "json":
+        click.echo(json.dumps({"schema": 1, "topology": topology, "orders": found}, indent=2, ensure_ascii=False))
+    else:
+        for each in found:
+            click.echo(told(each["entry"]) + ("" if each["whole"] else "  CHANGED after it was written"))
+        if not found:
+            click.echo(f"nothing was ordered for {', '.join(sorted(flows))}")
+    return 0 if all(each["whole"] for each in found) else 1
+
+
+def orders(values: Iterable[Mapping[str, Any]], flows: frozenset[str]) -> list[Mapping[str, Any]]:
+    return [each for each in values if each.get("record") in ("order", "order-obeyed") and each.get("flow") in flows]
+
+
+def whole(line: Mapping[str, Any]) -> bool:
+    """Whether it still is what its hash says (`replicator.orders.journal`)."""
+    from clusters.control import encode
+
+    content = {key: value for key, value in line.items() if key != "hash"}
+    return bool(line.get("hash") == "sha256:" + hashlib.sha256(encode(content)).hexdigest())
+
+
+def told(line: Mapping[str, Any]) -> str:
+    """One line: of an order when it was given, of what became of it the order's time again."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(line["at_ms"] / 1000))
+    what = f"group {line['group']}" if "group" in line else f"{line['topic']}-{line['partition']}"
+    if line["record"] == "order-obeyed":
+        return f"{when}  {line['id']}  obeyed: {_outcome(line)}"
+    return f"{when}  {line['id']}  {line['actor']}: {line['kind']} {line['flow']} {what}{_about(line)}"
+
+
+def _about(line: Mapping[str, Any]) -> str:
+    if line["kind"] == "reset-group":
+        return "".join(
+            f", {topic}-{number} at {'no position' if offset is None else offset}"
+            for topic, numbers in line["answers"].items()
+            for number, offset in numbers.items()
+        )
+    if line["kind"] == "adopt":
+        accepted = f", with {', '.join(line['accepted'])} accepted" if line.get("accepted") else ""
+        return f", source {line['position']} behind target {line['base']} of {line['tool']}{accepted}"
+    if line.get("lost"):
+        return f", source {line['lost'][0]} to {line['lost'][1] - 1} given up"
+    return ""
+
+
+def _outcome(line: Mapping[str, Any]) -> str:
+    if "outcome" in line:
+        return "; ".join(f"{place} {text}" for place, text in line["outcome"].items()) or "nothing was left to do"
+    return f"generation {line['obeyed_as']} of the ledger, by {line['worker']}" + _about(line)

@@ -1,0 +1,55 @@
+"""The waves of a migration on the command line: which one is meant, and how far each is."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from cutover.journal.chain import Chain
+    from cutover.waves import WaveState
+    from topology.plan import Plan
+
+_COLOURS = {"done": "green", "unfinished": "yellow", "next": "cyan"}
+
+
+def journal_of(plan: Plan, target: ConnectionSettings) -> Chain:
+    """The topology's journal as it is now. Raises BrokenChain and ClusterError."""
+    from cutover.journal.chain import Chain
+    from cutover.journal.topic import TopicLog
+
+    chain = Chain(plan.topology)
+    chain.follow(TopicLog(target).read(0))
+    return chain
+
+
+def show_waves(plan: Plan, chain: Chain, form: str) -> int:
+    from cutover.waves import wave_states
+
+    states = wave_states(plan, chain)
+    if form == "json":
+        waves = [state.to_json() for state in states]
+        click.echo(json.dumps({"schema": 1, "topology": plan.topology, "waves": waves}, indent=2))
+        return 0
+    width = max(4, *(len(state.name) for state in states))
+    click.echo(f"{'wave':<{width}}  {'state':<10}  {'truth':<12}  what is known")
+    for state in states:
+        name = click.style(f"{state.state:<10}", fg=_COLOURS.get(state.state))
+        click.echo(f"{state.name:<{width}}  {name}  {state.truth:<12}  {_known(state)}")
+    click.echo()
+    for state in states:
+        click.echo(f"topics of {state.name}, written to at {state.truth}: {', '.join(state.topics)}")
+    return 0
+
+
+def _known(state: WaveState) -> str:
+    if state.run is None:
+        told = "never begun"
+    elif state.ended is None:
+        told = f"{state.kind} {state.run} is at step {state.step}"
+    else:
+        told = f"{state.kind} {state.run} ended {state.ended.replace('_', ' ')}"
+    return told + (f"; comes after {', '.join(state.waits_for)}" if state.waits_for else "")

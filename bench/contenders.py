@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
+from bench.place import Place
 from bench.progress import Progress, Watch
 from bench.usage import cpu_seconds, family, peak_mib, runs
 from bench.workload import PARTITIONS, Loaded, delete, pump, ready
 from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from lab.mirrormaker import MirrorMaker, connector
 from lab.process import alive, send
@@ -38,7 +37,7 @@ flows:
     topics: {{include: [{topics}]}}
     naming: {{policy: template, template: "{name}.{{topic}}"}}
     workers: {{engine: process}}
-"""
+{more}"""
 # For throughput without risk to order or acknowledgement; exactly once would make it slower still.
 TUNED = {
     "tasks.max": str(PARTITIONS),
@@ -56,16 +55,6 @@ TUNED = {
     "producer.override.enable.idempotence": "true",  # keeps the order with five requests in flight
     "producer.override.acks": "all",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the measurement happens: two clusters of one broker each, and a directory for files."""
-
-    directory: Path
-    source: ConnectionSettings
-    target: ConnectionSettings
-    brokers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +94,10 @@ class Limit:
 
 
 class Watershed:
-    """`topology worker` with so many processes, started for this copy."""
+    """`topology worker` with so many processes, started for this copy. more: lines of the file, in the flow."""
 
-    def __init__(self, place: Place, processes: int = 1, profile: str | None = None) -> None:
-        self._place, self._processes, self._profile = place, processes, profile
+    def __init__(self, place: Place, processes: int = 1, profile: str | None = None, more: str = "") -> None:
+        self._place, self._processes, self._profile, self._more = place, processes, profile, more
         self.name = "watershed" if processes == 1 else f"watershed x{processes}"
 
     def copy(self, loaded: Loaded, at_most: float) -> Run:
@@ -127,7 +116,7 @@ class Watershed:
         path = self._place.directory / f"{name}.yaml"
         include = ", ".join(f'"{topic}"' for topic in topics)
         addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
-        path.write_text(_TOPOLOGY.format(name=name, topics=include, **addresses))
+        path.write_text(_TOPOLOGY.format(name=name, topics=include, more=self._more, **addresses))
         apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
         command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "target"]
         command += ["--processes", str(self._processes)]

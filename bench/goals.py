@@ -1,4 +1,4 @@
-"""What was promised of copying (issue 5), as numbers of one run."""
+"""What was promised of copying (issue 5) and of moving groups (issue 6), as numbers of one run."""
 
 from __future__ import annotations
 
@@ -56,3 +56,62 @@ def latency_goals(rows: Sequence[Row]) -> list[Goal]:
             goals.append(Goal(f"added latency p99_ms, {load}", ours["p99_ms"], LOADED_P99_MS, "lower"))
         goals.append(Goal(f"records lost, {load}", ours["lost"], 0, "lower"))
     return goals
+
+
+def group_goals(rows: Sequence[Row]) -> list[Goal]:
+    """Nothing is re-read, nothing is lost, whatever the topic and the lag."""
+    goals: list[Goal] = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        ours = [row for row in rows if row["case"] == case and row["contender"] == _OURS]
+        for figure, name in (
+            ("reread", "records re-read"),
+            ("lost", "records lost"),
+            ("never_committed", "records seen that were rolled back"),
+            ("unmoved_partitions", "partitions without a place"),
+        ):
+            goals.append(Goal(f"{case}: {name}, all lags", sum(row[figure] for row in ours), 0, "lower"))
+    return goals
+
+
+WITHOUT_WRITES_S = 5.0  # issue 8, for `fenced` with 100 partitions when clients follow at once
+
+
+def cutover_goals(rows: Sequence[Row]) -> list[Goal]:
+    """Of our own strategies; what is done by hand is there to compare."""
+    goals: list[Goal] = []
+    for row in rows:
+        if row["case"] == "by hand":
+            continue
+        if row["case"] == "fenced":
+            name = f"fenced, {row['partitions']} partitions: seconds without writes"
+            goals.append(Goal(name, row["without_writes_s"], WITHOUT_WRITES_S, "lower"))
+        for figure, name in (("lost", "lost"), ("reread", "read again"), ("out_of_order", "out of order by key")):
+            goals.append(Goal(f"{row['case']}: records {name}", row[figure], 0, "lower"))
+    return goals
+
+
+def proof_goals(rows: Sequence[Row]) -> list[Goal]:
+    """Of reading for a proof (issue 7): of each case, the slower side."""
+
+    def slowest(case: str, reader: str, column: str) -> float:
+        return float(min(row[column] for row in rows if (row["case"], row["reader"]) == (case, reader)))
+
+    def against_plain(case: str, column: str) -> float:
+        plain = max(row[column] for row in rows if (row["case"], row["reader"]) == (case, "plain"))
+        return round(slowest(case, "digests", column) / float(plain), 1)
+
+    large, hundred, kilobyte = "1000b-none-64", "100b-none-1000", "1000b-none-1000"
+    return [
+        Goal("digests of 64 KiB batches, GB/s a core and side", slowest(large, "digests", "gb_s_core"), 1.0, "higher"),
+        Goal("the same over a plain consumer's records/s", against_plain(large, "krecords_s"), 5.0, "higher"),
+        Goal(
+            "the same over a plain consumer's records a CPU s", against_plain(large, "krecords_s_core"), 5.0, "higher"
+        ),
+        Goal(
+            "digests at 100 B under a plain consumer's CPU", against_plain(hundred, "krecords_s_core"), 20.0, "higher"
+        ),
+        *(
+            Goal(f"fingerprints of {case}, k/s a core", slowest(case, "fingerprints", "krecords_s_core"), 150, "higher")
+            for case in (hundred, kilobyte, "100b-lz4-1000", "1000b-zstd-1000")
+        ),
+    ]

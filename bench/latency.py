@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.contenders import Place
+from bench.place import Place
 from bench.workload import PARTITIONS
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings

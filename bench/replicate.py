@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import latency, plot
-from bench.contenders import Limit, Mirror, Place, Run, Watershed
+from bench.contenders import Limit, Mirror, Run, Watershed
 from bench.goals import latency_goals, throughput_goals
+from bench.place import Place, two_clusters
 from bench.results import RESULTS, publish
 from bench.usage import cpu_seconds, family
 from bench.workload import CASES, PARTITIONS, Case, Loaded, delete, load
 from clusters.admin import Admin
 from clusters.names import TopicPartition
-from clusters.settings import ConnectionSettings
-from lab import clusters, mirrormaker
+from lab import mirrormaker
 from lab.errors import LabError
 
 QUICK = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
@@ -46,15 +46,15 @@ def main() -> int:
     code = 0
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
-        place = stack.enter_context(_place(scratch))
-        mirrors = [stack.enter_context(_mirror(place, name)) for name in ("mm2 default", "mm2 tuned")]
-        _warm_up(place, mirrors)
+        here = stack.enter_context(two_clusters(scratch))
+        mirrors = [stack.enter_context(_mirror(here, name)) for name in ("mm2 default", "mm2 tuned")]
+        _warm_up(here, mirrors)
         if chosen:
-            rows = [row for case in chosen for row in _measured(place, mirrors, case, seconds, rounds)]
+            rows = [row for case in chosen for row in _measured(here, mirrors, case, seconds, rounds)]
             code |= publish("replicate", rows, throughput_goals(rows))
             plot.throughput(rows, RESULTS)
         if lasting:
-            rows = _latencies(place, mirrors, lasting)
+            rows = _latencies(here, mirrors, lasting)
             code |= publish("replicate-latency", rows, latency_goals(rows))
             plot.latencies(rows, RESULTS)
     return code
@@ -150,19 +150,6 @@ def _warm_up(place: Place, mirrors: list[Mirror]) -> None:
     for contender in (Limit(place), Watershed(place), *mirrors):
         contender.copy(loaded, 2 * MIRROR_S)
     delete(place.source, loaded.topic)
-
-
-@contextmanager
-def _place(directory: Path) -> Iterator[Place]:
-    try:
-        lab = clusters.up(directory / "lab", ["source", "target"])
-        source, target = (
-            ConnectionSettings(alias, tuple(lab.cluster(alias).bootstrap.split(","))) for alias in ("source", "target")
-        )
-        pids = tuple(broker.pid for cluster in lab.clusters.values() for broker in cluster.brokers if broker.pid)
-        yield Place(directory, source, target, pids)
-    finally:
-        clusters.down(directory / "lab")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +27,15 @@ class Goal:
         return self.value >= self.goal if self.better == "higher" else self.value <= self.goal
 
 
-def publish(name: str, rows: Sequence[dict[str, Any]], goals: Sequence[Goal]) -> int:
-    """Write and print the results. The exit code: 0 when every goal holds, 1 otherwise."""
+def publish(
+    name: str, rows: Sequence[dict[str, Any]], goals: Sequence[Goal], more: Mapping[str, Any] | None = None
+) -> int:
+    """Write and print the results; `more` is written only. The exit code: 0 when every goal holds, 1 otherwise."""
     machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
     document = {
         "machine": machine,
         "rows": list(rows),
+        **(more or {}),
         "goals": [asdict(goal) | {"holds": goal.holds} for goal in goals],
     }
     RESULTS.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Airflow on this machine: its four components on SQLite, reachable from loopback only.
+"""Airflow on this machine: its four components on SQLite (or on a database of yours), reachable from loopback only.
 
 `up(directory)` makes the directory an `AIRFLOW_HOME`, starts api-server, scheduler, dag-processor and
 triggerer (each in a session of its own) and waits until `/api/v2/monitor/health` calls all of them
@@ -48,17 +48,33 @@ class Airflow:
     components: dict[str, Process]
 
 
-def up(directory: Path, *, topologies: Path, state: Path, timeout: float = START_S) -> Airflow:
+def up(
+    directory: Path,
+    *,
+    topologies: Path,
+    state: Path,
+    database: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    timeout: float = START_S,
+) -> Airflow:
     """Start Airflow in `directory`, or find it running there; returns when all components are healthy.
 
     `topologies` is the folder the DAGs are made from; `state` is where frozen plans, Spark applications
-    and their evidence live.  Raises AirflowFailed.
+    and their evidence live; `database` an SQLAlchemy URL, SQLite in the directory without one; `settings` more of
+    Airflow's environment variables.  Raises AirflowFailed.
     """
-    running = launch(directory, topologies=topologies, state=state)
+    running = launch(directory, topologies=topologies, state=state, database=database, settings=settings)
     return wait_healthy(running, timeout=timeout)
 
 
-def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
+def launch(
+    directory: Path,
+    *,
+    topologies: Path,
+    state: Path,
+    database: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Airflow:
     """Start the components without waiting for them (about half a minute of imports on two cores)."""
     directory = directory.resolve()
     if (known := find(directory)) is not None and all(alive(s) for s in known.components.values()):
@@ -67,11 +83,15 @@ def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
     directory.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     env = environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
+    env |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database} if database else {}
+    env |= settings or {}
+    _write_private(directory / "environment.json", json.dumps(env))
     _write_private(directory / "passwords.json", json.dumps({user: user for user in USERS}))
+    _write_private(directory / "hooks.account", "ops:ops")
     (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
     components: dict[str, Process] = {}
     try:
-        _migrate_database(directory, env)
+        _migrate_database(directory, env, own=database is None)
         for name in COMPONENTS:
             components[name] = spawn(_argv(name, port), _log(directory, name), env)
             _record(directory, port, components)
@@ -79,6 +99,18 @@ def launch(directory: Path, *, topologies: Path, state: Path) -> Airflow:
         end(components.values())
         raise
     return Airflow(directory, f"http://127.0.0.1:{port}", components)
+
+
+def revive(airflow: Airflow) -> Airflow:
+    """Start the components that do not run any more, as they were. Raises FileNotFoundError after `down`."""
+    env = json.loads((airflow.directory / "environment.json").read_text())
+    port, components = int(env["AIRFLOW__API__PORT"]), dict(airflow.components)
+    for name, process in airflow.components.items():
+        if not alive(process):
+            end([process], grace=0.0)  # what it started
+            components[name] = spawn(_argv(name, port), _log(airflow.directory, name), env)
+            _record(airflow.directory, port, components)
+    return Airflow(airflow.directory, airflow.url, components)
 
 
 def wait_healthy(airflow: Airflow, *, timeout: float = START_S) -> Airflow:
@@ -123,7 +155,8 @@ def down(directory: Path, *, grace: float = 12.0) -> None:
     if (known := find(directory)) is None:
         return
     end(known.components.values(), grace=grace)
-    (known.directory / "airflow.json").unlink(missing_ok=True)
+    for name in ("airflow.json", "environment.json"):
+        (known.directory / name).unlink(missing_ok=True)
 
 
 def environment(directory: Path, port: int, *, topologies: Path, state: Path) -> dict[str, str]:
@@ -155,6 +188,9 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "PYTHONPATH": str(ROOT),
+        # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow.py).
+        "WATERSHED_AIRFLOW_URL": f"http://127.0.0.1:{port}",
+        "WATERSHED_AIRFLOW_CREDENTIALS": f"file:{directory / 'hooks.account'}",
         "WATERSHED_TOPOLOGIES": str(topologies),
         "WATERSHED_STATE": str(state),
         "NO_PROXY": "127.0.0.1,localhost",
@@ -181,32 +217,41 @@ def _argv(name: str, port: int) -> list[str]:
     return [sys.executable, "-m", "airflow", name, *extra.get(name, [])]
 
 
-def _migrate_database(directory: Path, env: Mapping[str, str]) -> None:
-    """Create the metadata database, or copy the one made by an earlier call (8 s of imports saved)."""
+def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> None:
+    """Create the metadata database, or copy the one made by an earlier call (8 s of imports saved).
+
+    own: it is SQLite in the directory."""
     database = directory / "airflow.db"
+    if not own:
+        _migrate(directory, env)
+        return
     if database.exists():
         return
     from importlib.metadata import version
 
     template = ROOT / ".watershed" / "cache" / f"airflow-{version('apache-airflow')}.db"
     if not template.exists():
-        log = _log(directory, "db-migrate")
-        argv = [sys.executable, "-m", "airflow", "db", "migrate"]
-        process = spawn(argv, log, env)
-        _record(directory, 0, {"db-migrate": process})
-        try:
-            while alive(process):
-                time.sleep(0.2)
-        finally:
-            end([process])
-        if "Database migration done" not in log.read_text(errors="replace"):
-            raise AirflowFailed(f"airflow db migrate failed; see {log}")
+        _migrate(directory, env)
         _checkpoint(database)
         template.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(database, template.with_suffix(".new"))
         template.with_suffix(".new").replace(template)
         return
     shutil.copyfile(template, database)
+
+
+def _migrate(directory: Path, env: Mapping[str, str]) -> None:
+    log = _log(directory, "db-migrate")
+    argv = [sys.executable, "-m", "airflow", "db", "migrate"]
+    process = spawn(argv, log, env)
+    _record(directory, 0, {"db-migrate": process})
+    try:
+        while alive(process):
+            time.sleep(0.2)
+    finally:
+        end([process])
+    if "Database migration done" not in log.read_text(errors="replace"):
+        raise AirflowFailed(f"airflow db migrate failed; see {log}")
 
 
 def _checkpoint(database: Path) -> None:

@@ -111,10 +111,10 @@ class Client:
             raise
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
-        """The events of a task's log."""
+        """The events of a task's log; that of an error with what it says."""
         path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{task}/logs/{attempt}"
         content = self._call("GET", path)["content"]
-        return [str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content]
+        return [_event(line) if isinstance(line, dict) else str(line) for line in content]
 
     def questions(self, dag: str, run: str) -> list[Question]:
         """Approvals of the run that nobody has answered."""
@@ -137,6 +137,17 @@ class Client:
         except AirflowAnswered as answer:
             if answer.status != 409:
                 raise
+
+    def mark(self, dag: str, run: str, task: str, state: str) -> None:
+        """What "mark success" and "mark failed" of the interface do; `state` is `success` or `failed`."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{task}"
+        self._call("PATCH", path, {"new_state": state})
+
+    def clear(self, dag: str, run: str, tasks: list[str]) -> None:
+        """Let tasks of a run, and all after them, begin again."""
+        body = {"dag_run_id": run, "task_ids": tasks, "dry_run": False, "include_downstream": True}
+        body |= {"only_failed": False, "reset_dag_runs": True}
+        self._call("POST", f"/api/v2/dags/{dag}/clearTaskInstances", body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         deadline = time.monotonic() + self._patience
@@ -168,6 +179,11 @@ class Client:
             raise AirflowAnswered(what, refused.code, _detail(refused)) from None
         except (OSError, ValueError) as silence:
             raise AirflowAnswered(what, 0, str(silence)) from None
+
+
+def _event(line: Mapping[str, Any]) -> str:
+    reasons = [str(each.get("exc_value")) for each in line.get("error_detail") or []]
+    return ": ".join([str(line.get("event", line)), *reasons])
 
 
 def _detail(refused: urllib.error.HTTPError) -> str:

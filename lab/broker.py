@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +18,12 @@ from typing import Any
 
 from lab import archive
 from lab.errors import BrokerFailed, LabError
-from lab.jars import jars, java
+from lab.jars import cache, jars, java, options
 from lab.process import Process, alive, end, find, kill, send, spawn
 
 HOST = "127.0.0.1"
-PORTS = range(20000, 32000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
+PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
+DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
 HEAP = (
     "-Xms128m",
     "-Xmx512m",
@@ -92,6 +97,13 @@ def marker(broker: Broker) -> str:
     return f"-Dwatershed.broker={broker.home}"
 
 
+def kafka_uuid() -> str:
+    """16 bytes, base64url; never with a leading hyphen, which tools take for an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
 def running(broker: Broker) -> Process | None:
     """The broker's process, also when the command that started it died before writing its pid down."""
     return broker.process if alive(broker.process) else find(marker(broker))
@@ -100,12 +112,22 @@ def running(broker: Broker) -> Process | None:
 def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
     """Writes server.properties and formats the storage; does nothing to storage that is formatted.
 
-    Raises BrokerFailed, ToolMissing.
+    What Kafka's tool writes is the same for every broker of a release but for meta.properties (KIP-858), and a Java for
+    each costs a third of a broker's start: the cache keeps it from the first one. Raises BrokerFailed, ToolMissing.
     """
     broker.home.mkdir(parents=True, exist_ok=True)
     settings = broker.home / "server.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties(broker, quorum).items()))
-    if (broker.data / "meta.properties").exists():
+    meta, features = broker.data / "meta.properties", broker.data / "bootstrap.checkpoint"
+    if meta.exists():
+        return
+    kept = cache(os.environ) / f"{jars().name}.checkpoint"
+    usual = "log.dirs" not in dict(broker.settings)
+    if usual and kept.exists():
+        broker.data.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(kept, features)
+        lines = {"version": 1, "cluster.id": cluster_id, "node.id": broker.id, "directory.id": kafka_uuid()}
+        meta.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         return
     command = [*_java(broker), "kafka.tools.StorageTool", "format"]
     done = subprocess.run(
@@ -117,6 +139,10 @@ def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
     if done.returncode != 0:
         last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
         raise BrokerFailed(broker.alias, broker.id, f"could not format its storage ({last[0]})", broker.log)
+    if usual:
+        scratch = kept.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(features, scratch)
+        scratch.replace(kept)
 
 
 def start(broker: Broker, train: bool = False) -> Process:
@@ -161,13 +187,30 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
     raise LabError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop}")
 
 
-def free_decade(taken: Iterable[int] = ()) -> int:
-    """A multiple of ten such that nobody listens on the nine ports behind it, and not in `taken`. Raises LabError."""
-    decades = range(PORTS.stop, PORTS.stop + 700, 10)  # above the brokers' own ports, below the ephemeral ones
-    for decade in random.sample(decades, len(decades)):
-        if decade not in taken and all(_bindable(decade + number) for number in range(1, 10)):
+def free_decade() -> int:
+    """A multiple of ten such that nobody listens on the nine ports behind it. Raises LabError.
+
+    It is this process's until its end: seconds pass until a proxy or a broker listens there.
+    """
+    for decade in random.sample(DECADES, len(DECADES)):
+        if all(_bindable(decade + number) for number in range(1, 10)) and _reserved(decade):
             return decade
     raise LabError(f"no ten free ports in a row on {HOST}")
+
+
+_OURS: list[socket.socket] = []
+
+
+def _reserved(decade: int) -> bool:
+    """Whether no other process had it. A name in Linux's abstract namespace is gone with the process that bound it."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        name.bind(f"\0watershed.lab.{decade}")
+    except OSError:
+        name.close()
+        return False
+    _OURS.append(name)
+    return True
 
 
 def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]:
@@ -223,8 +266,8 @@ def _blanks(broker: Broker) -> dict[str, str | int | Path]:
 
 
 def _java(broker: Broker) -> list[str]:
-    options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
-    return [java(), *HEAP, *archive.reading(), *options, "-cp", f"{jars()}/*"]
+    logs = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
+    return [java(), *HEAP, *options(), *archive.reading(), *logs, "-cp", f"{jars()}/*"]
 
 
 def _bindable(port: int) -> bool:

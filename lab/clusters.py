@@ -7,7 +7,6 @@ directory (a lock on the directory itself).
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -17,12 +16,12 @@ import re
 import shutil
 import socket
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lab import archive
 from lab import broker as brokers_
 from lab.broker import Broker
 from lab.errors import BrokerFailed, LabError
@@ -100,8 +99,9 @@ def status(directory: Path | str) -> Lab:
 
 
 def down(directory: Path | str, keep: bool = False) -> Lab:
-    """Ends every broker of the directory (SIGTERM, after 15 s SIGKILL) and, unless `keep`, removes its data.
+    """Ends every broker of the directory and, unless `keep`, removes its data.
 
+    With `keep` in good order (SIGTERM, after 15 s SIGKILL); what is thrown away need not be, and is killed at once.
     Returns what was there. Never touches a process that this lab has not started.
     """
     home = Path(directory).resolve()
@@ -109,7 +109,11 @@ def down(directory: Path | str, keep: bool = False) -> Lab:
         return Lab(home, {})
     with _locked(home, create=False):
         lab = _read(home)
-        brokers_.stop_all(broker for cluster in lab.clusters.values() for broker in cluster.brokers)
+        brokers = [broker for cluster in lab.clusters.values() for broker in cluster.brokers]
+        if keep or not archive.reading():  # the first lab of a machine writes the archive when it ends in good order
+            brokers_.stop_all(brokers)
+        for broker in brokers:
+            brokers_.kill_hard(broker)
         if keep or not lab.clusters:
             return lab
         for alias in lab.clusters:
@@ -191,7 +195,7 @@ def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str
         Broker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number), settings=settings)
         for number in range(1, brokers + 1)
     )
-    return Lab(lab.directory, {**lab.clusters, alias: Cluster(alias, _new_cluster_id(), made)})
+    return Lab(lab.directory, {**lab.clusters, alias: Cluster(alias, brokers_.kafka_uuid(), made)})
 
 
 def _started(lab: Lab, broker: Broker) -> Lab:
@@ -255,13 +259,6 @@ def _listens(broker: Broker) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex((brokers_.HOST, broker.port)) == 0
-
-
-def _new_cluster_id() -> str:
-    """A Kafka Uuid: 16 bytes, base64url; never with a leading hyphen, which tools take for an option."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass
-    return text
 
 
 def _read(home: Path) -> Lab:

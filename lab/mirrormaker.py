@@ -20,7 +20,7 @@ from typing import Any
 
 from lab.broker import HOST, LOG_CONFIG, free_ports
 from lab.errors import LabError
-from lab.jars import jars, java
+from lab.jars import jars, java, options
 from lab.process import Process, alive, end, send, spawn
 
 READY_S = 90.0
@@ -37,6 +37,7 @@ JVM = (
     "-Xlog:disable",
 )
 CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+CHECKPOINTS = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,11 @@ class MirrorMaker:
             raise LabError(f"Connect does not answer {method} {path} ({error}), see {self.log}") from None
 
 
-def start(home: Path, target: str) -> MirrorMaker:
-    """A process without connectors, next to the cluster at `target` (bootstrap). Raises ToolMissing, LabError."""
+def start(home: Path, target: str, more: Mapping[str, str] | None = None) -> MirrorMaker:
+    """A process without connectors, next to the cluster at `target` (bootstrap). Raises ToolMissing, LabError.
+
+    more: settings of the Connect worker.
+    """
     home.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     worker = {
@@ -110,12 +114,13 @@ def start(home: Path, target: str) -> MirrorMaker:
         "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         "offset.storage.file.filename": str(home / "offsets"),
         "plugin.discovery": "service_load",
+        **(more or {}),
     }
     settings = home / "worker.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in worker.items()))
-    options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
+    places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
     main = ["org.apache.kafka.connect.cli.ConnectStandalone", str(settings)]
-    process = spawn([java(), *JVM, *options, *main], home / "output.log")
+    process = spawn([java(), *JVM, *options(), *places, *main], home / "output.log")
     running = MirrorMaker(home, port, process)
     deadline = time.monotonic() + READY_S
     while True:
@@ -136,13 +141,95 @@ def connector(source: str, target: str, alias: str, topics: str, more: Mapping[s
     """
     return {
         "connector.class": CONNECTOR,
-        "source.cluster.alias": alias,
-        "target.cluster.alias": "target",
-        "source.cluster.bootstrap.servers": source,
-        "target.cluster.bootstrap.servers": target,
+        **_clusters(source, target, alias),
         "topics": topics,
         "replication.factor": "1",
         "offset-syncs.topic.replication.factor": "1",
         "sync.topic.acls.enabled": "false",  # no authorizer here
         **more,
     }
+
+
+def checkpoints(source: str, target: str, alias: str, topics: str, more: Mapping[str, str]) -> dict[str, str]:
+    """Configuration of the checkpoint connector beside such a source connector: it moves the groups' offsets.
+
+    It has no task while no group has committed offsets of `topics`, and `MirrorMaker.put` waits for one.
+    """
+    return {
+        "connector.class": CHECKPOINTS,
+        **_clusters(source, target, alias),
+        "topics": topics,
+        "checkpoints.topic.replication.factor": "1",
+        **more,
+    }
+
+
+def _clusters(source: str, target: str, alias: str) -> dict[str, str]:
+    return {
+        "source.cluster.alias": alias,
+        "target.cluster.alias": "target",
+        "source.cluster.bootstrap.servers": source,
+        "target.cluster.bootstrap.servers": target,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Dedicated:
+    """`connect-mirror-maker.sh` as people run it: its notes are topics on the clusters. `home` holds its properties and
+    its log."""
+
+    home: Path
+    process: Process
+
+    @property
+    def log(self) -> Path:
+        return self.home / "output.log"
+
+    def runs(self) -> bool:
+        return alive(self.process)
+
+    def stop(self) -> None:
+        """As by SIGTERM: what it has copied is noted, its group is left."""
+        end([self.process])
+
+    def kill(self) -> None:
+        send(self.process, signal.SIGKILL)
+        end([self.process])
+
+
+def dedicated(
+    home: Path, source: tuple[str, str], target: tuple[str, str], topics: str, more: Mapping[str, str] | None = None
+) -> Dedicated:
+    """A process of its own that copies `topics` (a regular expression) from `source` to `target`, each (alias,
+    bootstrap). It does not wait: the first records may take half a minute. Raises ToolMissing.
+
+    Only what one broker a cluster needs differs from the defaults, and how often it looks for topics; `more` overrides.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    (here, from_), (there, to) = source, target
+    pair = f"{here}->{there}"
+    properties = {
+        "clusters": f"{here}, {there}",
+        f"{here}.bootstrap.servers": from_,
+        f"{there}.bootstrap.servers": to,
+        f"{pair}.enabled": "true",
+        f"{pair}.topics": topics,
+        f"{there}->{here}.enabled": "false",
+        f"{there}->{here}.emit.heartbeats.enabled": "false",
+        "replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
+        "sync.topic.acls.enabled": "false",  # no authorizer here
+        "refresh.topics.interval.seconds": "5",
+        "plugin.discovery": "service_load",
+        **(more or {}),
+    }
+    settings = home / "mm2.properties"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
+    main = ["org.apache.kafka.connect.mirror.MirrorMaker", str(settings), "--clusters", there]
+    return Dedicated(home, spawn([java(), *JVM, *options(), *places, *main], home / "output.log"))

@@ -137,9 +137,22 @@ def find(argument: str) -> Process | None:
     return None
 
 
+def children(parent: Process) -> list[Process]:
+    """The processes that this one has started and that run still."""
+    if not alive(parent):
+        return []
+    found = []
+    for entry in Path("/proc").iterdir():
+        stat = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat and stat.parent == parent.pid and stat.state not in "ZX":
+            found.append(Process(int(entry.name), stat.started))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Stat:
     state: str
+    parent: int
     started: int
 
 
@@ -150,7 +163,7 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The command name (field 2) may contain blanks and parentheses; the last ")" ends it.
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(fields[0], int(fields[19]))
+    return _Stat(fields[0], int(fields[1]), int(fields[19]))
 
 
 def _reap(pid: int) -> None:

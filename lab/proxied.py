@@ -43,12 +43,9 @@ def proxied(
     brokers: how many by alias, at most nine each: a broker's port is its cluster's decade and its id.
     """
     proxies: dict[str, dict[int, Proxy]] = {alias: {} for alias in brokers}
-    taken: list[int] = []
     try:
         for alias, count in brokers.items():
-            behind = free_decade(taken)
-            before = free_decade([*taken, behind])
-            taken += [behind, before]
+            behind, before = free_decade(), free_decade()
             lab = clusters.up(directory, [alias], count, {**_listeners(behind, before), **(settings or {})})
             for broker in lab.cluster(alias).brokers:
                 proxies[alias][broker.id] = Proxy((HOST, behind + broker.id), before + broker.id)

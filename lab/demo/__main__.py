@@ -23,7 +23,9 @@ from lab.demo.result import outcome, table
 from lab.demo.stage import NAME, SOURCE, TARGET, Stage
 from lab.errors import LabError
 
-REPLICATE, MIGRATE, VERIFY = (f"{verb}__{NAME}" for verb in ("replicate", "migrate", "verify"))
+REPLICATE, MIGRATE, VERIFY, *BACK = (
+    f"{verb}__{NAME}" for verb in ("replicate", "migrate", "verify", "rollback", "failover", "failback")
+)
 AFTER_S = 5.0  # how long applications go on at the target before they are stopped and counted
 DRAIN_S = 60.0
 
@@ -84,11 +86,12 @@ def _keep(stage: Stage, records: int) -> int:
     say = _clock()
     try:
         lab, client = _begin(stage, say, records, fault=False)
+        for dag in (MIGRATE, VERIFY, *BACK):
+            client.wait_for_dag(dag)
+            client.unpause(dag)
     except BaseException:
         with _ended(stage, say):
             raise
-    for dag in (MIGRATE, VERIFY):
-        client.unpause(dag)
     _kept(stage).touch()
     print(_welcome(stage, lab, client.url), flush=True)
     return 0
@@ -200,19 +203,21 @@ def _clock() -> Callable[[str], None]:
 def _welcome(stage: Stage, lab: Lab, url: str) -> str:
     clusters = "\n".join(f"  {c.alias:10} {c.bootstrap}" for c in lab.clusters.values())
     running = "\n".join(f"  {name:10} {app.http}" for name, app in apps.status(stage.applications).items())
+    file = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
     return f"""
 clusters
 {clusters}
 applications (GET tells what each does)
 {running}
-topology file
-  {stage.topology}
 Airflow: {url}  log in as admin, password admin
-  migrate: {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
-  proof:   {url}/dags/{VERIFY}
-on the command line
-  topology status {stage.topology}
-  topology migrate {stage.topology} --dry-run
+  look:     {url}/plugin/replication/replication/
+  migrate:  {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
+  proof:    {url}/dags/{VERIFY}
+on the command line (export PATH="{Path(sys.executable).parent}:$PATH")
+  topology status {file}
+  topology migrate {file} --dry-run
+  topology rollback {file}
+step by step: docs/tutorial.md
 end everything: make down"""
 
 

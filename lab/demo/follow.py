@@ -11,6 +11,7 @@ Say = Callable[[str], None]
 SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
 # Airflow fails a task whose approval comes before its scheduler has seen the asking process end (3.3.2).
 THINK_S = 5.0
+SILENCE_S = 15.0  # after so long without a word, a line says what is under way
 OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
 
 
@@ -26,6 +27,7 @@ def follow(
     """Returns the run's final state. `answer` gives `Approve`, `Reject` or None (no answer)."""
     told: dict[tuple[str, int], str] = {}
     asked: dict[tuple[str, int], float] = {}
+    spoke = time.monotonic()
     while True:
         tasks = client.tasks(dag, run)
         over = all(task.state in OVER for task in tasks)
@@ -37,6 +39,11 @@ def follow(
             told[key] = task.state
             if task.state in SHOWN and task.state != "upstream_failed":
                 say(_line(task))
+                spoke = time.monotonic()
+        under_way = [task.name for task in tasks if task.state in ("running", "deferred")]
+        if under_way and time.monotonic() - spoke > SILENCE_S:
+            say(f"  {', '.join(under_way):20} is under way")
+            spoke = time.monotonic()
         if any(task.state == "awaiting_input" for task in tasks):
             for question in client.questions(dag, run):
                 since = asked.setdefault((question.task, question.map_index), time.monotonic())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lab.account import Account, account, find_applications
-from lab.demo.stage import SOURCE, TARGET, Stage
+from lab.demo.stage import SOURCE, TARGET, WAVE, Stage
 from lab.records import ENTRY, FIELDS, FORMATS, description, read_words
 
 
@@ -47,13 +47,14 @@ class Outcome:
 
 def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> Outcome:
     """`run` is the folder of the migration's run in Airflow's state."""
-    proofs = {name: found for name in ("history_proof", "tail_proof") if (found := _summary(run / name))}
+    steps = {name: run / f"{WAVE}.{name}" for name in ("history_proof", "tail_proof")}
+    proofs = {name: found for name, step in steps.items() if (found := _summary(step))}
     found = find_applications(stage.applications)
     counted = account(found)
     producers = [path for path in found if description(path)["role"] == "producer"]
     written = {alias: sum(_acknowledged(path, alias) for path in producers) for alias in (SOURCE, TARGET)}
     written[SOURCE] += counted.preloaded
-    return Outcome(states, counted, written, proofs, seconds, run / "evidence")
+    return Outcome(states, counted, written, proofs, seconds, run / "evidence" / WAVE)
 
 
 def table(result: Outcome) -> str:

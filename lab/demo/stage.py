@@ -21,6 +21,7 @@ from lab.process import Process
 
 NAME = "orders-move"
 SOURCE, TARGET = "onprem", "cloud"
+WAVE = "orders"  # the only one of the topology file
 PARTITIONS = 4
 GRACE_S = 8.0
 

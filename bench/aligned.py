@@ -1,0 +1,199 @@
+"""What `offsets: aligned` costs against the budget that the plan prints: filling logs up to a start, filling gaps.
+
+One lab broker, without replication. Environment:
+
+    BENCH_ALIGNED_START     where the one log is to begin (default 3000000000)
+    BENCH_ALIGNED_MANY      where each of four logs is to begin that are filled at once (default 200000000)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.results import Goal, publish
+from bench.usage import cpu_seconds, family, peak_mib
+from clusters.admin import Admin
+from clusters.names import TopicPartition
+from clusters.settings import ConnectionSettings
+from clusters.surface import LogRange
+from clusters.wire.connection import Connection, connect
+from lab import clusters
+from lab.errors import LabError
+from replicator.aligned.budget import Estimate, Gaps, GapWay, PartitionCost, estimate
+from replicator.aligned.fill import Filling, fill
+from replicator.aligned.gaps import GapFiller, Way
+from replicator.aligned.log import TargetLog
+from replicator.look import Address
+from replicator.transactions.senders import transaction_version
+
+FLOW = "bench"
+MANY = 4
+GAPS: tuple[tuple[Way, int], ...] = (("markers", 100_000), ("transactions", 1_000))
+# Of the measured time to the budget's: the budget says it gives orders of magnitude.
+MOST_OVER = 2.0
+
+
+class Bench:
+    """One broker and what it uses; `directory` holds its logs."""
+
+    def __init__(self, target: ConnectionSettings, pids: tuple[int, ...], directory: Path) -> None:
+        self.target, self.pids, self.directory = target, pids, directory
+
+    def connect(self, address: Address | None) -> Connection:
+        return connect(self.target, address)
+
+    def logs(self, topic: str, partitions: int) -> list[TargetLog]:
+        with Admin(self.target) as admin:
+            found = admin.create_topic(topic, partitions)
+        return [
+            TargetLog(self.connect, self.target.alias, topic, found.topic_id, number) for number in range(partitions)
+        ]
+
+    def brokers_cpu_s(self) -> float:
+        return cpu_seconds(pid for each in self.pids for pid in family(each))
+
+    def disk_bytes(self, topic: str) -> int:
+        found = 0
+        for path in self.directory.rglob(f"{topic}-*/*"):
+            try:
+                found += path.stat().st_blocks * 512  # indexes are preallocated, and sparse
+            except OSError:  # deleted meanwhile
+                continue
+        return found
+
+    def measured(self, case: str, topic: str, budget: Estimate, work: Callable[[], int]) -> dict[str, Any]:
+        """`work` returns how many offsets it made."""
+        most, over = [0], threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.5):
+                most[0] = max(most[0], self.disk_bytes(topic))
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        began, cpu, ours = time.monotonic(), self.brokers_cpu_s(), cpu_seconds([os.getpid()])
+        try:
+            offsets = work()
+        finally:
+            over.set()
+            watching.join()
+        seconds = time.monotonic() - began
+        row = {
+            "case": case,
+            "offsets": offsets,
+            "seconds": round(seconds, 2),
+            "budget_s": round(budget.seconds, 2),
+            "offsets_s": round(offsets / seconds),
+            "brokers_cpu_s": round(self.brokers_cpu_s() - cpu, 1),
+            "budget_cpu_s": round(budget.cpu_s, 1),
+            "our_cpu_s": round(cpu_seconds([os.getpid()]) - ours, 1),
+            "disk_mib": round(max(most[0], self.disk_bytes(topic)) / (1 << 20)),
+            "budget_disk_mib": round(budget.disk_bytes / (1 << 20)),
+            "broker_peak_mib": round(peak_mib(pid for each in self.pids for pid in family(each))),
+        }
+        _say(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
+        return row
+
+
+def main() -> int:
+    start = int(float(os.environ.get("BENCH_ALIGNED_START", "3e9")))
+    many = int(float(os.environ.get("BENCH_ALIGNED_MANY", "2e8")))
+    with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _bench(Path(scratch)) as bench:
+        _fill(bench, "warm-up", [10_000_000])
+        rows = [_fill(bench, "one log", [start]), _fill(bench, f"{MANY} logs at once", [many] * MANY)]
+        rows += [_gap(bench, way, count) for way, count in GAPS]
+        return publish("aligned", rows, goals(rows))
+
+
+def goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    found = [Goal(f"{row['case']}: time over the budget's", _over(row), MOST_OVER, "lower") for row in rows]
+    found += [
+        Goal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
+        for row in rows
+        if "log" in row["case"]
+    ]
+    return found
+
+
+def _over(row: dict[str, Any]) -> float:
+    return round(float(row["seconds"]) / max(float(row["budget_s"]), 0.01), 2)
+
+
+def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
+    topic = case.replace(" ", "-")
+    logs = bench.logs(topic, len(starts))
+    budget = estimate([PartitionCost(number, start) for number, start in enumerate(starts)])
+    told = [0.0]
+
+    def progress(filling: Filling) -> None:
+        if time.monotonic() - told[0] > 10:
+            told[0] = time.monotonic()
+            left = filling.seconds_left
+            _say(f"  {filling.done:,} of {filling.of:,}" + (f", {left:.0f} s left" if left is not None else ""))
+
+    def work() -> int:
+        threads = [
+            threading.Thread(target=fill, args=(log, start, FLOW), kwargs={"progress": progress})
+            for log, start in zip(logs, starts, strict=True)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return sum(starts)
+
+    row = bench.measured(case, topic, budget, work)
+    _expect(bench, topic, {number: LogRange(start, start) for number, start in enumerate(starts)})
+    return row
+
+
+def _gap(bench: Bench, way: Way, count: int) -> dict[str, Any]:
+    topic = f"gap-{way}"
+    (log,) = bench.logs(topic, 1)
+    working = GapFiller(log, FLOW, way, transaction_version(bench.target) >= 2)
+    working.advance(2)  # the first one asks who was here before
+    kind: GapWay = way
+    budget = estimate([PartitionCost(0, 0, Gaps(count, 1))], way=kind, parallel=1)
+    row = bench.measured(f"a gap by {way}", topic, budget, lambda: working.advance(2 + count) - 2)
+    working.close()
+    _expect(bench, topic, {0: LogRange(0, 2 + count)})
+    return row
+
+
+def _expect(bench: Bench, topic: str, wanted: dict[int, LogRange]) -> None:
+    with Admin(bench.target) as admin:
+        found = admin.offsets([TopicPartition(topic, number) for number in wanted])
+    if {key.partition: span for key, span in found.items()} != wanted:
+        raise RuntimeError(f"{topic} stands at {found}, not at {wanted}")
+
+
+@contextmanager
+def _bench(directory: Path) -> Iterator[Bench]:
+    try:
+        lab = clusters.up(directory, ["target"])
+        cluster = lab.cluster("target")
+        target = ConnectionSettings("target", tuple(cluster.bootstrap.split(",")))
+        yield Bench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
+    finally:
+        clusters.down(directory)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers are ended, too
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"bench: {error}")

@@ -1,0 +1,147 @@
+"""How long nobody can write while applications move, and what is lost: each strategy, and what people do by hand.
+
+Two clusters, 100 partitions, two live producers (one writes transactions, some aborted) and a consumer group. Each
+strategy runs as `topology migrate` does, Spark's proofs included, on topics and applications of its own; the source is
+watched for half a second, because these clients follow at once (in earnest: longer than the clients' metadata age).
+
+by hand: stop the producers, see the flow's lag at 0 and the group's the same twice, a second apart (it stays above 0
+where a log ends in a transaction's marker or in aborted records), stop the consumers, commit the ends of the target's
+logs for their group, start everything there. No fence, no barrier, no proof.
+
+Seconds without writes are each producer's own: its last acknowledged record at the source to its first at the target.
+Environment:
+
+    BENCH_PARTITIONS   partitions in all (default 100, over ten topics)
+    BENCH_CASES        comma-separated, of fenced, producers_first, consumers_first, by hand (default: all)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.goals import cutover_goals
+from bench.place import Place, two_clusters
+from bench.results import publish
+from bench.shop import Shop, shop, waited
+from cli.proving import Proofs
+from clusters.admin import Admin
+from cutover.driver import Event, Migration
+from lab import apps
+
+TOPICS = 10
+RATE = 500  # records a second of each producer
+WATCH = "500ms"
+BY_HAND = "by hand"
+CASES = ("fenced", "producers_first", "consumers_first", BY_HAND)
+
+
+def main() -> int:
+    partitions = int(os.environ.get("BENCH_PARTITIONS", "100"))
+    cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(CASES)).split(",")]
+    rows: list[dict[str, Any]] = []
+    seconds: dict[str, dict[str, float]] = {}
+    for number, case in enumerate(cases):
+        strategy = "fenced" if case == BY_HAND else case
+        with ExitStack() as stack:  # clusters of its own: none finds what another left
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
+            place = stack.enter_context(two_clusters(scratch))
+            size = TOPICS, max(1, partitions // TOPICS)
+            found = stack.enter_context(shop(place, f"s{number}", strategy, WATCH, *size, RATE))
+            _say(f"{case}: {partitions} partitions are copied, applications write and read")
+            steps = by_hand(found, place) if case == BY_HAND else migrated(found, place)
+            seconds[case] = {name: round(each, 2) for name, each in steps.items()}
+            rows.append(_row(case, partitions, found))
+            print(f"  {rows[-1]}\n{_steps(steps)}", file=sys.stderr, flush=True)
+    return publish("cutover", rows, cutover_goals(rows), {"seconds_by_step": seconds})
+
+
+def migrated(found: Shop, place: Place) -> dict[str, float]:
+    """As `topology migrate --approve auto` does. Seconds by step."""
+    steps: dict[str, float] = {}
+    began: dict[str, int] = {}
+    plan, folder = found.plan, place.directory / f"{found.name}-evidence"
+
+    def say(event: Event) -> None:
+        if event.kind == "begin":
+            began[event.step] = event.at_ms
+        elif event.kind in ("done", "refused"):
+            steps[event.step] = (event.at_ms - began[event.step]) / 1000
+
+    with Proofs(found.path, plan.hash) as proofs:
+        result = Migration(
+            plan,
+            settings={"source": place.source, "target": place.target},
+            prove=lambda wanted: proofs.prove(folder / ("tail" if wanted.final else "history"), wanted),
+            say=say,
+            evidence=folder,
+        ).run()
+    if result.state != "done":
+        raise RuntimeError(f"the migration ended {result.state} at {result.step}: {result.reason}")
+    return steps
+
+
+def by_hand(found: Shop, place: Place) -> dict[str, float]:
+    steps: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], None]) -> None:
+        began = time.monotonic()
+        work()
+        steps[name] = time.monotonic() - began
+
+    seen = [-1]
+
+    def lag_is_zero() -> bool:
+        behind, unread = found.behind(), found.unread(place.source)
+        seen.append(behind + unread)
+        return seen[-1] == seen[-2] and behind == 0
+
+    def commit() -> None:
+        with Admin(place.target) as admin:
+            ends = admin.offsets(found.partitions(place.target), "read_committed")
+            admin.commit_offsets(found.consumer.name, {each: span.end for each, span in ends.items()})
+
+    there = ",".join(place.target.bootstrap)
+    timed("stop producers", lambda: [apps.switch_off(app) for app in found.producers] and None)
+    timed("lag 0 twice", lambda: waited(lag_is_zero, every=1.0))
+    timed("stop consumers", lambda: apps.switch_off(found.consumer) and None)
+    timed("commit ends", commit)
+    timed("start consumers", lambda: apps.switch_on(found.consumer, "target", there) and None)
+    timed("start producers", lambda: [apps.switch_on(app, "target", there) for app in found.producers] and None)
+    return steps
+
+
+def _row(case: str, partitions: int, found: Shop) -> dict[str, Any]:
+    for app in found.producers:
+        apps.wait_for(app, "acked", apps.describe(app)["acked"] + RATE)
+    seen = found.settled()
+    (group,) = seen.groups
+    return {
+        "case": case,
+        "partitions": partitions,
+        "without_writes_s": round(seen.max_seconds_without_writes, 2),
+        "lost": group.lost,
+        "reread": group.repeated,
+        "out_of_order": group.out_of_order_per_key,
+        "records": group.acked,
+    }
+
+
+def _steps(steps: dict[str, float]) -> str:
+    return "\n".join(f"  {seconds:7.2f} s  {name}" for name, seconds in steps.items())
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clusters and applications end, too
+    raise SystemExit(main())

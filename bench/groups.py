@@ -1,0 +1,138 @@
+"""What moving a consumer group costs its application: records re-read and lost, Watershed against MirrorMaker 2.
+
+One run, the same topics, all contenders copy at the same time. For plain, transactional (every fifth transaction
+aborted) and compacted topics, groups read at the source and stay 0, 10, 1,000 and 100,000 records behind the end.
+When the last record is written they stop exactly there; MirrorMaker's checkpoints are given time to settle,
+`topology offsets sync` carries what Watershed's worker has not carried yet. Then each group reads on at the target,
+from each contender's copy, and what it gets is compared with what it had read (`bench.moved`). Environment:
+
+    BENCH_RECORDS     records a topic (default 300,000; at least 250,000, so that a group can be 100,000 behind)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.goals import group_goals
+from bench.lagging import Lagging
+from bench.moved import judged, read_on
+from bench.movers import Mover, mirrored, watershed
+from bench.numbered import CASES, PATIENCE_S, Numbered, Rows, read_rows
+from bench.place import Place, two_clusters
+from bench.results import publish
+from lab import mirrormaker
+from lab.errors import LabError
+
+LAGS = (0, 10, 1_000, 100_000)
+LEAST = 250_000
+LIVE = 0.2  # the share of records that come while everybody copies
+STEPS, STEP_S = 20, 1.0  # a step is as long as MirrorMaker's intervals, at least
+HANDFUL = 20  # records at the very end, for which compaction's last segment is closed
+
+
+def main() -> int:
+    records = int(os.environ.get("BENCH_RECORDS", "300000"))
+    if records < LEAST:
+        raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {LEAST} are needed")
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
+        place = stack.enter_context(two_clusters(scratch, {"log.cleaner.backoff.ms": "500"}))
+        topics = [Numbered(case, place.source) for case in CASES]
+        groups = {topic.topic: [Lagging(topic, lag, place.source) for lag in LAGS] for topic in topics}
+        before = int(records * (1 - LIVE))
+        for topic in topics:
+            topic.produce(before)
+            _follow(groups[topic.topic])
+            _say(f"{topic.topic}: {before:,} records, groups read along")
+        names = [group.group for some in groups.values() for group in some]
+        movers = _started(stack, place, list(groups), names)
+        for _ in range(STEPS):
+            until = time.monotonic() + STEP_S
+            for topic in topics:
+                topic.produce((records - before - HANDFUL) // STEPS)
+                _follow(groups[topic.topic])
+            time.sleep(max(until - time.monotonic(), 0))
+        _say(f"{records - before:,} more in each topic while they were copied, groups read along")
+        rows = list(_measured(place, movers, topics, groups))
+    return publish("groups", rows, group_goals(rows))
+
+
+def _started(stack: ExitStack, place: Place, topics: Sequence[str], groups: Sequence[str]) -> list[Mover]:
+    movers: list[Mover] = [stack.enter_context(watershed(place, topics, groups))]
+    flushing = {"offset.flush.interval.ms": "1000"}  # offset syncs that wait are sent then; 60 s as it comes
+    mirror = mirrormaker.start(place.directory / "mirrormaker", place.target.bootstrap[0], flushing)
+    stack.callback(mirror.stop)
+    movers += [stack.enter_context(mirrored(place, mirror, name, topics)) for name in ("mm2 default", "mm2 tuned")]
+    return movers
+
+
+def _follow(groups: Sequence[Lagging]) -> None:
+    for group in groups:
+        group.follow()
+
+
+def _measured(
+    place: Place, movers: Sequence[Mover], topics: Sequence[Numbered], groups: dict[str, list[Lagging]]
+) -> Iterator[dict[str, Any]]:
+    """The rows of the table: everything stops, the groups are moved, and read on."""
+    sources = {topic.topic: _ended(topic, place) for topic in topics}
+    stands = [(topic, group.stop(sources[topic.topic])) for topic in topics for group in groups[topic.topic]]
+    stopped = time.monotonic()
+    _say("the groups have stopped at their lags")
+    names = [stand.group for _, stand in stands]
+    with ThreadPoolExecutor() as pool:  # all at once: none has more time than another
+        moved = list(pool.map(lambda mover: mover.move(names, list(sources), stopped), movers))
+    for mover, seconds in zip(movers, moved, strict=True):
+        _say(f"reading on behind {mover.name}")
+        for topic, stand in stands:
+            seen = read_on(place.target, stand.group, f"{mover.prefix}.{topic.topic}")
+            found = judged(stand, sources[topic.topic], seen, topic.aborted, compacted=topic.case.keys)
+            yield {
+                "case": topic.case.name,
+                "lag": stand.lag,
+                "contender": mover.name,
+                "reread": found.reread,
+                "lost": found.lost,
+                "never_committed": found.never_committed,
+                "unmoved_partitions": found.unmoved,
+                "seconds": round(seconds[stand.group], 2),
+            }
+
+
+def _ended(topic: Numbered, place: Place) -> Rows:
+    """Ends the topic and returns its log, as it stays."""
+    if topic.case.configs:
+        time.sleep(2.5)  # longer than segment.ms: the next record closes the segment for the cleaner
+    topic.produce(HANDFUL)
+    deadline = time.monotonic() + PATIENCE_S
+    rows, same_since = read_rows(place.source, topic.topic), time.monotonic()
+    while topic.case.configs and time.monotonic() - same_since < 5.0 and time.monotonic() < deadline:
+        time.sleep(1.0)
+        found = read_rows(place.source, topic.topic)
+        if found != rows:
+            rows, same_since = found, time.monotonic()
+    topic.close()
+    rows = read_rows(place.source, topic.topic)
+    _say(f"{topic.topic}: {sum(map(len, rows.values())):,} records to read of {topic.made:,} written")
+    return rows
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers and workers are ended, too
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"bench: {error}")

@@ -1,0 +1,105 @@
+"""A schema registry on this machine: Apicurio's, with nothing on disk but its log.
+
+`python -m lab.registry` fetches it and prints where it is (make uses that).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.broker import HOST, free_ports
+from lab.errors import LabError
+from lab.jars import jars, java
+from lab.process import Process, alive, end, spawn
+
+POM = Path(__file__).with_name("registry.pom.xml")
+API = "/apis/ccompat/v7"
+READY_S = 120.0  # two side by side: 25 s on two cores that are busy with other tests
+JVM = ("-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A running process. `home` holds its log."""
+
+    home: Path
+    port: int
+    process: Process
+
+    @property
+    def url(self) -> str:
+        """The root of the Confluent-compatible API."""
+        return f"http://{HOST}:{self.port}{API}"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "output.log"
+
+    def stop(self) -> None:
+        end([self.process], grace=5.0)
+
+
+def program(environ: Mapping[str, str] | None = None) -> Path:
+    """The runnable jar; fetched and unpacked when it is not there yet. Raises ToolMissing, LabError."""
+    found = sorted(jars(POM, environ, name="registry").glob("*-runner.jar"))
+    if len(found) != 1:
+        raise LabError(f"the archive that {POM} names holds {len(found)} runnable jars, not one")
+    return found[0]
+
+
+def launch(home: Path) -> Registry:
+    """An empty registry, about to answer. Raises ToolMissing, LabError."""
+    jar = program()
+    home.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
+    where = [f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN"]
+    process = spawn([java(), *JVM, *where, "-jar", str(jar)], home / "output.log", dict(os.environ))
+    return Registry(home, port, process)
+
+
+def ready(registry: Registry) -> Registry:
+    """Waits until it answers. Raises LabError when it ends instead."""
+    deadline = time.monotonic() + READY_S
+    while not _answers(registry):
+        if not alive(registry.process) or time.monotonic() > deadline:
+            registry.stop()
+            raise LabError(f"the schema registry did not start, see {registry.log}")
+        time.sleep(0.1)
+    return registry
+
+
+@contextmanager
+def running(home: Path, count: int = 1) -> Iterator[list[Registry]]:
+    """`count` registries that know nothing of each other, started side by side, ended with the block."""
+    started: list[Registry] = []
+    try:
+        started += (launch(home / f"registry-{number}") for number in range(count))
+        yield [ready(each) for each in started]
+    finally:
+        for each in started:
+            each.stop()
+
+
+def _answers(registry: Registry) -> bool:
+    connection = http.client.HTTPConnection(HOST, registry.port, timeout=5)
+    try:
+        connection.request("GET", f"{API}/subjects")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    try:
+        print(program().parent)
+    except LabError as error:
+        sys.exit(f"lab: {error}")

@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-cli bench-lint bench-replicate soak docs requirements clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak docs requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,11 +28,18 @@ $(VENV)/.ready: requirements/dev.txt requirements/install.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-jars: env ## Kafka's jars from Maven, cached outside the checkout
+jars: env ## Kafka's jars and a schema registry from Maven, cached outside the checkout
 	@$(BIN)/python -m lab.jars >/dev/null
+	@$(BIN)/python -m lab.registry >/dev/null
 
+# Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
+# process, and the order is that of tests/conftest.py (decision 0049). What measures processor time runs before, a process
+# a core.
+MEASURED := tests/topology/test_topology_hostile.py
+PROCESSES ?= 3
 test: env jars ## all tests: real brokers, real Spark, real Airflow
-	$(BIN)/pytest $(TESTS)
+	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
 check: env ## lint, format, types, imports between the rooms
 	$(BIN)/ruff check .
@@ -44,7 +51,7 @@ format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cli bench-lint bench-replicate ## all measurements
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-groups bench-offsets bench-verify bench-cutover ## all measurements
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
@@ -52,19 +59,42 @@ bench-cli: env ## how fast the command answers, in an environment with three pac
 bench-lint: env ## how lint grows: 10, 100, 1,000 clusters, 10,000 flows, 100,000 topics
 	$(BIN)/python -m bench.lint
 
+bench-aligned: env jars ## what equal offsets cost against the plan's budget, in about 5 minutes; BENCH_ALIGNED_START=1e8 in less
+	$(BIN)/python -m bench.aligned
+
 bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 12 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
 	$(BIN)/python -m bench.replicate
 
+bench-groups: env jars ## moving consumer groups, against MirrorMaker 2: records re-read and lost; in about 6 minutes
+	$(BIN)/python -m bench.groups
+
+bench-offsets: env jars ## the offset map of 10⁶ transactions: bytes in the ledger, seconds to load, ms a lookup; BENCH_TRANSACTIONS (5000) real ones
+	$(BIN)/python -m bench.offsets
+
+bench-verify: env jars ## proofs, against a plain consumer: GB/s, CPU a record, Spark's cores, 10 million records; BENCH_RECORDS=0 in half the time
+	$(BIN)/python -m bench.verify
+
+bench-dags: env ## how long Airflow parses the DAGs of 50 topologies
+	$(BIN)/python -m bench.dags
+
+bench-cutover: env jars ## seconds without writes of each strategy and by hand, 100 partitions; BENCH_CASES=fenced for one
+	$(BIN)/python -m bench.cutover
+
 SOAK_MINUTES ?= 30
-soak: env jars ## random faults for SOAK_MINUTES (default 30)
-	$(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --timeout 0 -s
+SOAK_PROOFS ?= 200
+SOAK_ROUNDS ?= 5
+soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic
+	for round in $$(seq $(SOAK_ROUNDS)); do \
+	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
+	done
+	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
 	$(BIN)/python -m topology.handbook docs
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
 requirements: env ## pin the dependencies anew
-	for extra in "" kafka spark airflow dev; do \
+	for extra in "" kafka spark airflow postgres dev; do \
 	  $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal \
 	    $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done

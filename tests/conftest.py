@@ -1,17 +1,57 @@
-"""Fixtures shared by all tests: one pair of real clusters for a whole run, and unique topic names."""
+"""What all tests share: one pair of real clusters for a whole run, unique topic names, the order of the files, and how
+Hypothesis finds its examples."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
     from lab.clusters import Lab
+    from lab.registry import Registry
+
+# A broker of the tests lives for a minute, in which the better compiler costs more than it brings.
+os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
+
+# The suite tries the same examples every time, so that what fails has been changed; `make soak` looks for new ones
+# (`--hypothesis-profile explore`). How long an example takes on a busy machine says nothing.
+_BUSY = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}
+settings.register_profile("suite", derandomize=True, **_BUSY)
+settings.register_profile("explore", max_examples=1_000, print_blob=True, **_BUSY)
+settings.load_profile("suite")
+
+_LONGEST_FIRST = ("slow", "spark", "airflow", "kafka")  # marks; files without one are over in seconds
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Two processes share the files in this order (`--no-loadscope-reorder`): what is short comes last, so that none of
+    them has a long file left when the other is done."""
+    if not hasattr(config, "workerinput"):
+        return
+    rank: dict[Path, int] = {}
+    for item in items:
+        own = min((at for at, mark in enumerate(_LONGEST_FIRST) if item.get_closest_marker(mark)), default=99)
+        rank[item.path] = min(own, rank.get(item.path, 99))
+    items.sort(key=lambda item: rank[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Say what was left out, and why: a browser that is not there, for example."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = Counter(told[2].removeprefix("Skipped: ") for told in skipped if isinstance(told, tuple))
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"left out: {count} {'test' if count == 1 else 'tests'}: {reason}")
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +68,19 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield clusters.up(directory, ["onprem", "cloud"])
     finally:
         clusters.down(directory)
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Registry]]:
+    """Two real schema registries that know nothing of each other. Tests share them: use names of your own."""
+    from lab.registry import running
+
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
+    try:
+        with running(tmp_path_factory.mktemp("registries"), 2) as both:
+            yield both
+    finally:
         signal.signal(signal.SIGTERM, before)
 
 

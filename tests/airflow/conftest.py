@@ -12,8 +12,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+    from tests.airflow.page_world import Manager
+    from topology.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="watershed-airflow-"))
@@ -51,3 +59,45 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     for record in folder.rglob("process.json"):
         Detached(record.parent).end(grace=1)
+
+
+@pytest.fixture
+def topologies(tmp_path: Path, state: Path, airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Plan]:
+    """Of the page: two topologies, whose clusters nobody asks."""
+    from tests.airflow import page_world
+
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    plans = [page_world.plan_in(folder, text(page_world.ADDRESS)) for text in (page_world.one, page_world.ten)]
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(folder))
+    return {plan.topology: plan for plan in plans}
+
+
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
+    """Who may what on the page."""
+    from airflow.api_fastapi.core_api import security
+
+    from tests.airflow.page_world import Manager
+
+    found = Manager()
+    monkeypatch.setattr(security, "get_auth_manager", lambda: found)
+    return found
+
+
+@pytest.fixture
+def page(topologies: dict[str, Plan], manager: Manager, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """The page for somebody who may look at everything."""
+    from airflow.api_fastapi.core_api import security
+    from fastapi.testclient import TestClient
+
+    from plugins import watershed_page
+    from tests.airflow.page_world import StillReaders, all_known
+
+    watershed_page.routes.cache_clear()
+    app = watershed_page.routes()
+    app.state.page.readers = StillReaders()
+    app.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
+    monkeypatch.setattr("plugins.watershed_page_rights._known", all_known)
+    yield TestClient(app)
+    watershed_page.routes.cache_clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,28 +12,37 @@ from typing import Any
 
 import pytest
 from airflow.providers.standard.operators import hitl
-from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskAwaitingInput,
+    TaskDeferred,
+)
 
 from cutover.actions import Action
+from cutover.course import migrate_course
 from cutover.driver import Migration
-from cutover.journal import outcome_of
+from cutover.errors import Superseded
+from cutover.journal.chain import outcome_of
 from cutover.observations import Observation
 from plugins import watershed_cutover, watershed_steps
+from plugins.watershed_courses import AS_DECLARED, STRATEGIES, Row, planned, rows_of, spans_of
 from plugins.watershed_cutover import (
     CutoverApprovalOperator,
     CutoverStepOperator,
-    RollbackOperator,
     StepFinished,
+    TakeBackOperator,
 )
 from plugins.watershed_process import Detached
 from plugins.watershed_spark import ProcessEnded, attach_or_start
 from plugins.watershed_state import FrozenPlan
-from plugins.watershed_steps import Order, Patience, Row, StillWaiting, rows_of
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration, a_plan
+from plugins.watershed_steps import Order, Patience, StillWaiting
+from tests.cutover.world import GROUP, POLICY, PRODUCER, FakeLog, World, a_migration, a_plan
 
 RUN = "manual__1"
-WAVE = a_plan().migration.waves[0]  # type: ignore[union-attr]
-ROWS = {row.name: row for row in rows_of(WAVE)}
+JOURNAL_RUN = f"migrate.{RUN}.all"
+ROWS = {row.task: row for row in rows_of(migrate_course(a_plan(), None, POLICY))}
 
 
 class Crash(Exception):
@@ -45,6 +55,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     world, log = World(), FakeLog()
     world.log = log  # type: ignore[attr-defined]
     world.verdicts = {}  # type: ignore[attr-defined]
+    world.policy = {}  # type: ignore[attr-defined]
 
     def migration(order: Order, **hooks: Any) -> Migration:
         # Time moves on by pausing; what the worker may pause in all is what the operators give.
@@ -54,24 +65,31 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
             world.sleep(seconds)
             pause(0.0 if isinstance(getattr(pause, "__self__", None), Patience) else seconds)
 
-        return a_migration(world, log, "airflow", run_id=order.run, sleep=sleep, evidence=order.evidence, **hooks)
+        policy = replace(POLICY, strategy=order.strategy or POLICY.strategy, **world.policy)  # type: ignore[attr-defined]
+        course = migrate_course(a_plan(), None, policy)
+        told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "course": course}
+        return a_migration(world, log, "airflow", **told, **hooks)
 
     def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> Detached:
         assert module == "spark.verify"
-        verdict = world.verdicts.get(folder.name, "proven")  # type: ignore[attr-defined]
+        step = folder.name.removeprefix("all.")
+        verdict = world.verdicts.get(step, "proven")  # type: ignore[attr-defined]
         told = ["--out", "{out}", "--verdict", verdict]
         return attach_or_start(folder, "tests.airflow.programs.proof", told, topology, log)
 
     monkeypatch.setattr(Order, "migration", migration)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
-    monkeypatch.setattr(watershed_cutover, "frozen_plan", lambda plan: FrozenPlan(plan, state))
+    for module in (watershed_cutover, watershed_steps):
+        monkeypatch.setattr(module, "frozen_plan", lambda plan: FrozenPlan(plan, state))
+    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: world.said.append(f"asked: {detail['subject']}"))
     return world
 
 
-def operator(row: Row, approval: str = "auto") -> Any:
-    kind = CutoverApprovalOperator if row.asks else CutoverStepOperator
-    return kind(row=row, plan="sha256:1", wave="all", rehearsal="", approval=approval)
+def operator(row: Row, approval: str = "auto", strategy: str = AS_DECLARED) -> Any:
+    operator = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
+    told = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": strategy, "rehearsal": ""}
+    return operator(row=row, approval=approval, **told)
 
 
 def context(task: str) -> Any:
@@ -79,9 +97,9 @@ def context(task: str) -> Any:
     return {"ti": ti, "task_instance": ti, "params": {}}
 
 
-def perform(row: Row, approval: str = "auto") -> None:
+def perform(row: Row, approval: str = "auto", strategy: str = AS_DECLARED) -> None:
     """One task from its start to its end, as Airflow would do it."""
-    task, work = operator(row, approval), context(row.name)
+    task, work = operator(row, approval, strategy), context(row.task)
     act: Callable[[], None] = partial(task.execute, work)
     while True:
         try:
@@ -108,8 +126,8 @@ def all_steps(approval: str = "auto") -> None:
 
 
 def roll_back() -> None:
-    task = RollbackOperator(plan="sha256:1", wave="all")
-    task.execute(context("rollback"))
+    task = TakeBackOperator(kind="migrate", plan="sha256:1", wave="all", strategy=AS_DECLARED)
+    task.execute(context("take_back"))
 
 
 def assert_back(world: World) -> None:
@@ -149,7 +167,7 @@ def test_proof_that_failed_as_a_tool_is_tried_once_more(world: World, state: Pat
         perform(ROWS[name])
     with pytest.raises(AirflowFailException, match="refused at history_proof"):
         perform(ROWS["history_proof"])
-    folder = state / "runs" / "migrate__shop" / RUN / "history_proof"
+    folder = state / "runs" / "migrate__shop" / RUN / "all.history_proof"
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
 
 
@@ -159,7 +177,7 @@ def test_person_approves_with_the_evidence_in_view(world: World) -> None:
     task = operator(ROWS["approval"], "manual")
     with pytest.raises(TaskAwaitingInput) as parked:
         task.execute(context("approval"))
-    assert "lag_records" in task.body
+    assert "lag records" in task.body
     assert "proven" in task.body
     answer = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": "ops"}}
     getattr(task, parked.value.method_name)(context("approval"), answer)
@@ -202,15 +220,14 @@ def test_rollback_task_takes_back_what_a_killed_task_left(world: World, step: st
 def test_rollback_behind_the_point_of_no_return_switches_nothing_back(world: World) -> None:
     for name in list(ROWS)[:-2]:
         perform(ROWS[name])
-    from airflow.sdk.exceptions import AirflowException
-
-    with pytest.raises(AirflowException, match="behind the point of no return"):
+    with pytest.raises(AirflowFailException, match="behind the point of no return"):
         roll_back()
     assert world.apps[PRODUCER].side == "target"
 
 
 def test_rollback_of_a_run_that_never_began_leaves_the_journal_alone(world: World) -> None:
-    roll_back()
+    with pytest.raises(AirflowSkipException, match="nothing had begun"):
+        roll_back()
     assert world.log.records == []  # type: ignore[attr-defined]
 
 
@@ -250,6 +267,122 @@ def test_step_out_of_turn_is_refused(world: World) -> None:
         perform(ROWS["fence_producers"])
 
 
-def _entries(world: World) -> Any:
-    migration = watershed_steps.Order("sha256:1", "all", "", "migrate__shop", RUN).migration(prove=world.prove)
-    return migration.journal.refresh().run(RUN)
+def test_a_step_goes_on_while_nobody_can_write(world: World) -> None:
+    """Their tasks find them done: between fence and switch a task costs seconds without writes."""
+    for name in list(ROWS)[: list(ROWS).index("fence_producers") + 1]:
+        perform(ROWS[name])
+    assert world.apps[PRODUCER].side == "target"
+    assert outcome_of(_entries(world), "switch_producers") is not None
+    assert outcome_of(_entries(world), "canary") is None
+
+
+def test_a_refusal_is_told_by_the_task_whose_step_it_was(world: World) -> None:
+    world.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
+    names = list(ROWS)
+    for name in names[: names.index("tail_proof")]:
+        perform(ROWS[name])  # the fence's task has done all of it
+    with pytest.raises(AirflowFailException, match="rolled_back at tail_proof"):
+        perform(ROWS["tail_proof"])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_another_strategy_runs_in_spans(world: World, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watershed_cutover, "frozen_plan", lambda plan: SimpleNamespace(read=a_plan, topology="x"))
+    for row in spans_of(planned(a_plan(), "migrate", "all")):
+        perform(row, strategy=strategy)
+    entries = _entries(world, strategy)
+    assert entries[0].observation["strategy"] == strategy
+    assert entries[-1].observation["state"] == "done"
+    world.settle()
+    assert len(world.processed) == len(set(world.processed)) == world.written
+
+
+def test_spans_are_the_same_tasks_whatever_the_strategy() -> None:
+    tasks = {tuple(row.task for row in spans_of(planned(a_plan(), "migrate", "all", each))) for each in STRATEGIES}
+    assert tasks == {("to_approval", "approval", "to_end")}
+
+
+def test_every_person_who_is_asked_answers_for_himself(world: World) -> None:
+    names = ("team-a", "team-b")
+    world.policy = {"approvals": names}  # type: ignore[attr-defined]
+    rows = {row.task: row for row in rows_of(migrate_course(a_plan(), None, replace(POLICY, approvals=names)))}
+    tasks = list(rows)
+    assert tasks[3:5] == ["approval_team-a", "approval_team-b"]
+    for name in tasks[:3]:
+        perform(rows[name])
+    for at, user in ((3, "ann"), (4, "bob")):
+        task = operator(rows[tasks[at]], "manual")
+        with pytest.raises(TaskAwaitingInput) as parked:
+            task.execute(context(tasks[at]))
+        assert f"**{names[at - 3]}** is asked" in task.body
+        answer = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": user}}
+        getattr(task, parked.value.method_name)(context(tasks[at]), answer)
+    outcome = outcome_of(_entries(world), "approval")
+    assert outcome is not None
+    assert [each["by"] for each in outcome[0]["approvals"]] == ["ann", "bob"]
+
+
+def test_an_answer_that_was_passed_over_is_missed(world: World) -> None:
+    """Somebody marks the first of two approvals as success."""
+    names = ("team-a", "team-b")
+    world.policy = {"approvals": names}  # type: ignore[attr-defined]
+    rows = {row.task: row for row in rows_of(migrate_course(a_plan(), None, replace(POLICY, approvals=names)))}
+    for name in list(rows)[:3]:
+        perform(rows[name])
+    with pytest.raises(AirflowFailException, match="team-a has not answered yet"):
+        perform(rows["approval_team-b"], "manual")
+
+
+def test_a_process_that_was_overtaken_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C04: the task's successor looks into the journal; nothing is taken back because of it."""
+
+    def overtaken(self: Migration, name: str) -> None:
+        raise Superseded("run r by ann wrote to the journal meanwhile")
+
+    monkeypatch.setattr(Migration, "run_step", overtaken)
+    with pytest.raises(AirflowException) as again:
+        perform(ROWS["preflight"])
+    assert not isinstance(again.value, AirflowFailException)
+    assert "needs a worker" in event_of(StepFinished(Order("sha256:1", "all", ("preflight",), "d", RUN)))["seen"]
+
+
+def test_what_a_cluster_calls_things_is_no_markup() -> None:
+    from cutover.actions import AskApproval
+    from plugins.watershed_evidence import evidence_text
+
+    evidence = {
+        "lag_gate": {"lag_records": 12345, "groups": {"a|b <script>": 1}, "note": "x|<img>"},
+        "loss": "3 | [a](b)",
+    }
+    text = evidence_text(AskApproval("g", "ann", "go?", evidence))
+    assert "| lag records | 12,345 |" in text
+    assert "x\\|\\<img\\>" in text
+    assert "3 \\| \\[a\\](b)" in text
+    assert "<script>" not in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "there", "done"),
+    [
+        (("b",), ("a", "b", "c"), ["b"]),
+        (("b",), ("a", "new", "b", "c"), ["new", "b"]),  # the run needs one that the DAG does not show
+        (("c",), ("a", "new", "b", "c"), ["c"]),  # it belongs to the task behind it
+        (("b", "c"), ("a", "new", "b", "more", "c"), ["new", "b", "more", "c"]),
+        (("b",), ("a", "c"), []),  # the run does not need it
+        (("b", "c"), ("a", "c"), ["c"]),
+        (("b",), ("a", "new", "c"), []),
+    ],
+)
+def test_a_way_back_has_the_steps_that_its_journal_asks_for(
+    steps: tuple[str, ...], there: tuple[str, ...], done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = SimpleNamespace(steps=[SimpleNamespace(name=name) for name in "abc"])
+    monkeypatch.setattr(watershed_steps, "planned", lambda *_: shown)
+    monkeypatch.setattr(watershed_steps, "frozen_plan", lambda _hash: SimpleNamespace(read=a_plan))
+    order = Order("sha256:1", "all", steps, "rollback__shop", RUN, "rollback")
+    assert watershed_steps.steps_now(order, there) == done
+
+
+def _entries(world: World, strategy: str = "") -> Any:
+    order = Order("sha256:1", "all", (), "migrate__shop", RUN, strategy=strategy)
+    return order.migration(prove=world.prove).journal.refresh().run(JOURNAL_RUN)

@@ -10,6 +10,9 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
+from plugins.watershed_state import freeze
+from topology import compile_path
+
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -39,11 +42,19 @@ migration:
         after: [{stragglers: {watch: 6m}}, {verify: {level: L1}}]
       rollback: {until: 24h, reverse: cloud-to-onprem}
 """
-STEPS = [
-    "preflight", "lag_gate", "history_proof", "approval", "stop_consumers", "translate_offsets", "commit_offsets",
-    "landing_test", "start_consumers", "soak", "fence_producers", "standstill", "barrier", "drain", "tail_proof",
-    "point_of_no_return", "switch_producers", "canary", "seal",
-]  # fmt: skip
+SECOND = """
+    - name: stock
+      after: [orders]
+      topics: [orders.stock]
+      consumers: [shelf]
+      producers: [warehouse]
+      strategy: fenced
+      gates:
+        before: [{lag: {max_records: 0, hold: 2s}}, {verify: {level: L1}}, {approval: team-a}, {approval: team-b}]
+        after: [{stragglers: {watch: 6m}}, {verify: {level: L1}}]
+      rollback: {none: it is only stock}
+"""
+KINDS = ["migrate", "rollback", "failover", "failback", "after_cutover"]
 
 
 @pytest.fixture
@@ -65,7 +76,7 @@ def load() -> DagBag:
 
 def test_every_file_has_its_dags(folder: Path) -> None:
     assert set(load().dags) == {
-        *("replicate__orders", "verify__orders", "migrate__orders"),
+        *("replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)),
         *("replicate__plain", "verify__plain"),
     }
 
@@ -90,10 +101,22 @@ def test_broken_file_becomes_a_report_and_harms_no_other(folder: Path, content: 
         report.get_task("report").execute({})
 
 
+def test_a_file_that_breaks_keeps_its_dags_for_the_runs_that_are_under_way(folder: Path) -> None:
+    """Airflow ends a run whose tasks vanish. A new run fails at its first task."""
+    before = load().dags["migrate__orders"].task_ids
+    (folder / "orders.yaml").write_text((folder / "orders.yaml").read_text().replace("active: onprem", "activ: onprem"))
+    dag = load().dags["migrate__orders"]
+    assert dag.task_ids == before
+    assert "broken" in dag.tags
+    assert "orders.yaml does not compile any more" in (dag.doc_md or "")
+    with pytest.raises(AirflowFailException, match="activ"):
+        dag.get_task("compile").execute({})
+
+
 def test_second_file_of_a_name_does_not_replace_the_first(folder: Path) -> None:
     (folder / "twin.yaml").write_text(TOPOLOGY.replace("NAME", "orders"))
     dags = load().dags
-    assert "preflight" in dags["migrate__orders"].task_ids
+    assert "orders.preflight" in dags["migrate__orders"].task_ids
     assert "taken by" in (dags["replicate__orders.twin"].doc_md or "")
 
 
@@ -109,34 +132,78 @@ def test_compiled_plan_is_remembered_and_renewed(folder: Path, state: Path) -> N
     assert "replicate__renamed" in load().dags
 
 
-def test_migration_is_a_chain_of_steps_with_rollback_and_watcher(folder: Path) -> None:
+def steps_of_wave(folder: Path, wave: str) -> list[str]:
+    """Task ids, from the steps' own table."""
+    from cutover.course import migrate_course
+
+    return [f"{wave}.{step.name}" for step in migrate_course(compile_path(folder / "orders.yaml"), wave).steps]
+
+
+def test_a_wave_is_a_chain_of_its_steps_and_takes_back_only_itself(folder: Path) -> None:
+    (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + MIGRATION.rstrip() + SECOND)
     dag = load().dags["migrate__orders"]
     assert dag.max_active_runs == 1
-    chain = ["compile", *STEPS]
-    for task, following in zip(chain, STEPS, strict=False):
-        assert following in dag.get_task(task).downstream_task_ids
-    rollback, watcher = dag.get_task("rollback"), dag.get_task("watcher")
-    assert rollback.upstream_task_ids == set(STEPS)
-    assert watcher.upstream_task_ids == {*STEPS, "rollback"}
-    assert rollback.trigger_rule == watcher.trigger_rule == TriggerRule.ONE_FAILED
-    assert {dag.get_task(step).retries for step in STEPS} == {0}
-    assert type(dag.get_task("approval")).__name__ == "CutoverApprovalOperator"
+    orders, stock = steps_of_wave(folder, "orders"), steps_of_wave(folder, "stock")
+    at = stock.index("stock.approval")
+    stock[at : at + 1] = ["stock.approval_team-a", "stock.approval_team-b"]
+    for wave, chain in (("orders", orders), ("stock", stock)):
+        for task, following in zip([f"{wave}.begin", *chain], [*chain, f"{wave}.end"], strict=True):
+            assert following in dag.get_task(task).downstream_task_ids
+        undo = dag.get_task(f"{wave}.take_back")
+        assert {task.partition(".")[0] for task in undo.upstream_task_ids} == {wave}
+        assert set(chain) <= undo.upstream_task_ids
+        assert undo.trigger_rule == TriggerRule.ONE_FAILED
+    assert "stock.begin" in dag.get_task("orders.end").downstream_task_ids
+    assert dag.get_task("watcher").upstream_task_ids == set(dag.task_ids) - {"watcher"}
+    assert type(dag.get_task("stock.approval_team-b")).__name__ == "CutoverApprovalOperator"
+    assert {asset.uri for asset in dag.get_task("stock.end").outlets} == {"watershed://orders/cutover"}
 
 
-@pytest.mark.parametrize("dag_id", ["replicate__orders", "verify__orders", "migrate__orders"])
+def test_the_waves_go_in_the_order_of_after(folder: Path) -> None:
+    head, orders = MIGRATION.split("  waves:")
+    (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + head + "  waves:" + SECOND + orders[1:])
+    dags = load().dags
+    assert dags["migrate__orders"].params["waves"] == ["orders", "stock"]
+    assert dags["rollback__orders"].params["waves"] == []
+    assert "orders.begin" in dags["rollback__orders"].get_task("stock.end").downstream_task_ids
+
+
+def test_what_comes_after_a_cutover_begins_by_its_asset(folder: Path) -> None:
+    dag = load().dags["after_cutover__orders"]
+    assert "watershed://orders/cutover" in repr(dag.timetable.asset_condition)
+    assert dag.task_ids == ["compile", "straggler_watch", "verify"]
+    (folder / "orders.yaml").write_text(
+        TOPOLOGY.replace("NAME", "orders") + MIGRATION + "  decommission: {not_before: 7d, requires: [verify_full]}\n"
+    )
+    assert load().dags["after_cutover__orders"].task_ids[-1] == "what_is_left"
+
+
+@pytest.mark.parametrize("dag_id", ["replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)])
 def test_every_parameter_is_described_and_has_a_valid_default(folder: Path, dag_id: str) -> None:
     dag = load().dags[dag_id]
     for name in dag.params:
-        assert dag.params.get_param(name).description, name
+        param = dag.params.get_param(name)
+        assert param.description, name
+        # Airflow's form keeps its button disabled while a parameter that may not be null is empty.
+        assert param.value not in (None, "") or "null" in param.schema["type"], name
     dag.params.validate()
 
 
 @pytest.mark.parametrize(
     ("dag_id", "wrong"),
     [
-        ("migrate__orders", {"wave": "none"}),
+        ("migrate__orders", {"waves": ["none"]}),
+        ("migrate__orders", {"waves": "orders"}),
+        ("migrate__orders", {"strategy": "at once"}),
         ("migrate__orders", {"approval": "yes"}),
         ("migrate__orders", {"plan_hash": "sha256:1"}),
+        ("failover__orders", {"accept_loss": "-1"}),
+        ("failover__orders", {"accept_loss": -1}),
+        ("failover__orders", {"accept_loss": "some"}),
+        ("failover__orders", {"though_source_answers": "yes"}),
+        ("failover__orders", {"waves": ["none"]}),
+        ("failback__orders", {"divergence": "merge"}),
+        ("rollback__orders", {"stranded": "drop"}),
         ("verify__orders", {"flow": "a-to-b"}),
         ("verify__orders", {"level": "L9"}),
         ("replicate__orders", {"workers": 0}),
@@ -149,13 +216,41 @@ def test_wrong_parameters_are_refused(folder: Path, dag_id: str, wrong: dict[str
         params.get_param(name).resolve(value)
 
 
-def test_dry_run_tells_every_step_and_touches_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("strategy", ["as in the file", "consumers_first", "fenced"])
+def test_dry_run_tells_every_step_and_touches_nothing(folder: Path, strategy: str) -> None:
     """Its clusters do not exist: a step that looked at them would fail."""
-    run = load().dags["migrate__orders"].test(run_conf={"dry_run": True})
+    run = load().dags["migrate__orders"].test(run_conf={"dry_run": True, "strategy": strategy})
     assert run.state == "success"
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-    assert {states[step] for step in STEPS} == {"success"}
-    assert states["rollback"] == states["watcher"] == "skipped"
+    mine, other = ("skipped", "success") if strategy == "fenced" else ("success", "skipped")
+    assert {states[step] for step in steps_of_wave(folder, "orders")} == {mine}
+    assert {state for name, state in states.items() if "other_strategy" in name} == {other}
+    assert states["orders.end"] == states["orders.take_back"] == states["watcher"] == "skipped"
+
+
+@pytest.mark.parametrize("kind", ["rollback", "failover", "failback"])
+def test_dry_run_of_a_way_back(folder: Path, kind: str) -> None:
+    conf = {"dry_run": True} | ({"waves": ["orders"]} if kind == "rollback" else {})
+    run = load().dags[f"{kind}__orders"].test(run_conf=conf)
+    assert run.state == "success"
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    group = "orders" if kind == "rollback" else "everything"
+    assert states[f"{group}.point_of_no_return" if kind != "failover" else "everything.promote"] == "success"
+    assert states[f"{group}.end"] == states[f"{group}.take_back"] == states["watcher"] == "skipped"
+
+
+def test_a_rollback_of_nothing_is_refused(folder: Path) -> None:
+    dag = load().dags["rollback__orders"]
+    dag.get_task("orders.take_back").retries = 0  # it asks clusters that do not exist, for 15 s
+    assert dag.test(run_conf={"dry_run": True}).state == "failed"
+
+
+def test_a_wave_that_is_not_chosen_is_skipped(folder: Path) -> None:
+    (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + MIGRATION.rstrip() + SECOND)
+    run = load().dags["migrate__orders"].test(run_conf={"dry_run": True, "waves": ["stock"]})
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    assert {state for name, state in states.items() if name.startswith("orders.")} == {"skipped"}
+    assert (states["stock.begin"], states["stock.seal"]) == ("success", "success")
 
 
 def test_plan_hash_other_than_asked_for_ends_the_run(folder: Path) -> None:
@@ -176,6 +271,8 @@ def test_a_folder_of_parts_is_one_topology(folder: Path) -> None:
     dags = load().dags
     assert {name for name in dags if name.endswith("__shared")} == {"replicate__shared", "verify__shared"}
     assert not [name for name in dags if "lint" in name]
+    frozen = freeze(parts)
+    assert compile_path(frozen.topology).hash == frozen.hash == frozen.read().hash
 
 
 def test_a_proof_on_a_schedule(folder: Path) -> None:

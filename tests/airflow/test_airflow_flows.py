@@ -71,9 +71,10 @@ def test_compile_reports_a_broken_file_without_traceback(file: Path) -> None:
         FreezePlanOperator(task_id="c", path=str(file)).execute(CONTEXT)
 
 
-def test_one_fleet_a_target_that_a_running_flow_writes_to(file: Path) -> None:
+def test_a_fleet_for_every_target_of_a_running_flow_and_for_the_way_back(file: Path) -> None:
     plan = freeze(file).read()
-    assert [(fleet.target, fleet.spark) for fleet in fleets_of(plan)] == [("cloud", True)]
+    assert [(fleet.target, fleet.spark) for fleet in fleets_of(plan)] == [("cloud", True), ("onprem", True)]
+    assert [fleet.target for fleet in fleets_of(replace(plan, migration=None))] == ["cloud"]
     processes = replace(plan, flows=tuple(replace(flow, engine="process") for flow in plan.flows))
     module, arguments = fleets_of(processes)[0].program(file, 2, file.parent)
     assert (module, arguments[0]) == ("cli.main", "worker")
@@ -85,13 +86,14 @@ def test_fleet_is_started_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Fleet, "program", program)
     task = StartFleetsOperator(task_id="s", plan=freeze(file).hash)
-    [folder] = task.execute(CONTEXT)
-    pid = Detached(Path(folder)).pid()
-    assert task.execute(CONTEXT) == [folder]
-    assert Detached(Path(folder)).pid() == pid
-    assert dead_fleets([folder]) == ""
-    Detached(Path(folder)).end()
-    assert "has ended" in dead_fleets([folder])
+    there, back = task.execute(CONTEXT)
+    pid = Detached(Path(there)).pid()
+    assert task.execute(CONTEXT) == [there, back]
+    assert Detached(Path(there)).pid() == pid
+    assert dead_fleets([there, back]) == ""
+    for folder in (there, back):
+        Detached(Path(folder)).end()
+        assert "has ended" in dead_fleets([folder])
 
 
 def test_all_partitions_served_is_done() -> None:

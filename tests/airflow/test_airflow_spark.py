@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +59,26 @@ def test_proven_returns_the_summary(state: Path) -> None:
     summary = Path(run(operator()))
     assert summary == state / "runs/verify__x/manual__1/prove/1/summary.json"
     assert f"comparing {state / 'plans/1/topology.yaml'}" in Detached(summary.parent).tail()
+
+
+@pytest.mark.parametrize(
+    ("master", "address"),
+    [(None, "127.0.0.1"), ("local[*]", "127.0.0.1"), ("spark://spark:7077", None), ("yarn", None)],
+)
+def test_the_environment_names_the_loopback_address_only_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, address: str | None
+) -> None:
+    for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "WATERSHED_SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    if master:
+        monkeypatch.setenv("WATERSHED_SPARK_MASTER", master)
+    monkeypatch.setenv("WATERSHED_SPARK_CONF", "/etc/watershed/spark.conf")
+    environ = watershed_spark.spark_environment()
+    assert (environ.get("WATERSHED_SPARK_MASTER"), environ.get("SPARK_LOCAL_IP")) == (master, address)
+    assert environ["WATERSHED_SPARK_CONF"] == "/etc/watershed/spark.conf"
+    assert environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert watershed_spark.spark_environment()["PYSPARK_PYTHON"] == "/opt/python"
 
 
 def test_different_is_never_tried_again() -> None:

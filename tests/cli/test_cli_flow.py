@@ -41,12 +41,12 @@ REJECTED = Rejected(17, 5, b"k", b"value", ((b"h", None), (b"watershed.flow", b"
 
 def test_a_record_is_kept_with_its_coordinates_and_as_it_was() -> None:
     value, headers = kept(KEY, REJECTED, whole=True)
-    ours = dict(headers[:10])
+    ours = dict(headers[:11])
     assert value == b"value"
     assert ours["watershed.offset"] == b"17"
     assert ours["watershed.timestamp"] == b"5"
     assert ours["watershed.key"] == b"k"
-    assert headers[10:] == [("h", None), ("watershed.flow", b"x")]
+    assert headers[11:] == [("h", None), ("watershed.flow", b"x")]
     assert record_key(KEY, 17) == "a-to-b|orders|3|17"
 
 

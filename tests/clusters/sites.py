@@ -73,30 +73,30 @@ class RealSite:
 
     def transaction(self, topic: str, batches: list[list[bytes]], *, commit: bool) -> None:
         producer = Producer(self.settings.librdkafka({"transactional.id": f"case-{uuid.uuid4()}", "linger.ms": 200}))
-        producer.init_transactions(15)
+        producer.init_transactions(60)
         producer.begin_transaction()
         for values in batches:
             for value in values:
                 producer.produce(topic, value, partition=0)
-            producer.flush(15)
-        producer.commit_transaction(15) if commit else producer.abort_transaction(15)
+            producer.flush(60)
+        producer.commit_transaction(60) if commit else producer.abort_transaction(60)
         key = [Partition(topic, 0)]  # the marker is written after the coordinator has answered
         while self.admin.offsets(key) != self.admin.offsets(key, "read_uncommitted"):
             time.sleep(0.02)
 
     def delete_records(self, topic: str, before: int) -> None:
         for future in self._client.delete_records([TopicPartition(topic, 0, before)]).values():
-            future.result(15)
+            future.result(60)
 
     def delete_topic(self, topic: str) -> None:
-        self._client.delete_topics([topic])[topic].result(15)
+        self._client.delete_topics([topic])[topic].result(60)
         while self.admin.topic(topic) is not None:
             time.sleep(0.05)
 
     def join(self, group: str, topic: str) -> None:
         consumer = Consumer(self.settings.librdkafka({"group.id": group, "auto.offset.reset": "earliest"}))
         consumer.subscribe([topic])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline, "the consumer got no partitions"

@@ -43,13 +43,13 @@ def _produce(settings: ConnectionSettings, topic: str, partition: int, values: l
     producer = Producer(settings.librdkafka())
     for value in values:
         producer.produce(topic, value, key=b"k", partition=partition, timestamp=timestamp)
-    assert producer.flush(15) == 0
+    assert producer.flush(60) == 0
 
 
 def _join_with_the_new_protocol(settings: ConnectionSettings, group: str, topic: str) -> Consumer:
     consumer = Consumer(settings.librdkafka({"group.id": group, "group.protocol": "consumer"}))
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not consumer.assignment():
         consumer.poll(0.1)
         assert time.monotonic() < deadline, "the consumer got no partitions"
@@ -150,7 +150,7 @@ def test_quotas(onprem: ConnectionSettings, topic_name: str) -> None:
 
     alter(remove=False)
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while f"client-id={topic_name}" not in (found := scan(onprem, sample_s=0)).quotas:
             assert time.monotonic() < deadline
         assert found.quotas[f"client-id={topic_name}"] == {"producer_byte_rate": 1024.0}

@@ -54,7 +54,7 @@ def _bind(settings: ConnectionSettings, kind: str, name: str, operation: str, pe
     )
     client = AdminClient(settings.librdkafka())
     for future in client.create_acls([binding]).values():
-        future.result(15)
+        future.result(60)
 
 
 def _said(not_seen: tuple[str, ...], about: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cutover.applications import ApplicationFailed, Applications, ApplicationState
+from cutover.live.applications import ApplicationFailed, Applications, ApplicationState
 
 
 class Switch(BaseHTTPRequestHandler):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusters.admin import Admin
 from clusters.control import JOURNAL, ControlWriter, read_log
+from clusters.log_tail import LogTail
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, Superseded
-from cutover.journal import GENESIS, Chain, Journal
-from cutover.journal_topic import TopicLog
+from cutover.journal.chain import GENESIS, Chain, Journal
+from cutover.journal.topic import TopicLog
 from tests.cutover.world import FakeLog, World, a_migration
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ def _edit(log: list[dict[str, Any]]) -> None:
 
 
 def _rehash(log: list[dict[str, Any]]) -> None:
-    from cutover.journal import Entry
+    from cutover.journal.chain import Entry
 
     log[2] = Entry(**(log[2] | {"observation": {"n": 99}})).sealed().to_json()
 
@@ -122,3 +125,61 @@ def test_a_whole_run_journaled_on_a_real_broker_is_resumed_from_it(kafka_pair: L
     second = Journal(TopicLog(cloud), topic_name, "second")
     assert a_migration(world, FakeLog(), journal=second, run_id="r1").run().state == "done"
     assert [entry.step for entry in second.chain.entries][-1] == "run"
+
+
+def test_runs_of_every_kind_are_told_apart() -> None:
+    from cli.journal import _runs
+
+    log = FakeLog()
+    world = World()
+    a_migration(world, log, run_id="r1").run()
+    journal = Journal(log, "shop", "other")
+    journal.refresh()
+    journal.append("r2", "run", "intent", {"kind": "rollback", "wave": "all"}, **WHO)
+    journal.append("r2", "drain", "intent", {}, **WHO)
+    told = _runs(journal.chain)
+    assert [(run["run"], run["kind"], run["state"], run["step"]) for run in told] == [
+        ("r1", "migrate", "done", "seal"),
+        ("r2", "rollback", None, "drain"),
+    ]
+    assert sum(run["entries"] for run in told) == len(journal.chain.entries)
+
+
+@pytest.mark.kafka
+def test_an_entry_of_many_groups_and_partitions_is_taken_by_a_real_broker(kafka_pair: Lab, topic_name: str) -> None:
+    """A hundred groups that read a thousand partitions each: their positions on both sides are one step's outcome."""
+    cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
+    journal = Journal(TopicLog(cloud), topic_name, "me")
+    seen = random.Random(7)
+    groups = {
+        f"group-{n}": {
+            side: {f"{side}-orders": {str(p): seen.randrange(10**9, 10**10) for p in range(1_000)}}
+            for side in ("source", "from", "target")
+        }
+        for n in range(100)
+    }
+    journal.append("r1", "translate_offsets", "outcome", {"groups": groups}, **WHO)
+    again = Journal(TopicLog(cloud), topic_name, "other").refresh()
+    assert again.entries[0].observation["groups"] == groups
+
+
+@pytest.mark.kafka
+def test_a_journal_whose_entries_were_removed_is_no_empty_one(kafka_pair: Lab, topic_name: str) -> None:
+    """Not at the shared journal: at a topic of its own, emptied by DeleteRecords."""
+    from confluent_kafka import TopicPartition as WirePartition
+    from confluent_kafka.admin import AdminClient
+
+    cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
+    log = TopicLog(cloud)
+    log._tail = LogTail(cloud, topic_name)
+    with Admin(cloud) as admin:
+        admin.create_topic(topic_name, 1, 1, {})
+    with ControlWriter(cloud, "journal") as writer:
+        for number in range(3):
+            writer.put(topic_name, "x", {"topology": topic_name, "n": number}, 0)
+    assert len(list(log.read(0))) == 3
+    client, upto = AdminClient(cloud.librdkafka()), WirePartition(topic_name, 0, 3)
+    client.delete_records([upto])[upto].result(60)
+    with pytest.raises(BrokenChain, match="before offset 3 were removed"):
+        list(log.read(0))
+    assert list(log.read(3)) == []

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.names import TopicPartition
-from cutover.offsets import CopiedPartition, from_json, growth, return_group, to_json, translate_group
+from cutover.offsets import from_json, growth, to_json
 from replicator.offsetmap import OffsetMap, Run
+from replicator.translation import CopiedPartition, return_group, translate_group
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 LOGS = st.lists(st.booleans(), max_size=30)  # True: a record, False: a marker

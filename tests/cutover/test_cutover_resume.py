@@ -7,51 +7,17 @@ from pathlib import Path
 import pytest
 
 from cutover.actions import LookAtLogs
+from cutover.course import migrate_course
+from cutover.driver import Event
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal import Chain, outcome_of
-from cutover.runs import started_waves
+from cutover.journal.chain import Chain, outcome_of
+from cutover.runs import begun_strategy, started_waves
 from cutover.steps import steps_of
-from tests.cutover.test_consumers_first import _at, _straggle, assert_back, assert_moved
-from tests.cutover.world import PRODUCER, Crash, FakeLog, World, a_migration, a_plan
+from tests.cutover.judging import assert_back, assert_moved
+from tests.cutover.spoils import straggle, upon
+from tests.cutover.world import POLICY, PRODUCER, Crash, FakeLog, World, a_migration, a_plan
+from topology.plan import Strategy
 from topology.waves import wave_hash
-
-ENTRIES = 54  # of a clean run; the test below checks it
-
-
-def test_a_clean_run_writes_this_many_entries() -> None:
-    log = FakeLog()
-    a_migration(World(), log).run()
-    assert len(log.records) == ENTRIES
-
-
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(ENTRIES))
-def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> None:
-    world, log = World(), FakeLog(crash_at=at, stored=stored)
-    with pytest.raises(Crash):
-        a_migration(world, log, run_id="r1").run()
-    for _ in range(3):
-        world.tick()  # the world does not wait
-    assert_moved(world, a_migration(world, log, "second", run_id="r1").run())
-
-
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(24, 50))
-def test_a_crash_in_a_rollback_is_resumed_to_its_end(at: int, stored: bool) -> None:
-    world, log = World(), FakeLog(crash_at=at, stored=stored)
-    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
-    first = None
-    try:
-        first = a_migration(world, log, run_id="r1").run()
-    except Crash:
-        world.hook = lambda _action: None
-        world.tick()
-    second = a_migration(world, log, "second", run_id="r1").run()
-    if second.state == "done":  # it died before the straggler came: nothing to take back then
-        assert_moved(world, second)
-    else:
-        assert_back(world, second)
-        assert first is None or first == second
 
 
 def test_a_second_run_is_refused_and_names_the_holder() -> None:
@@ -95,6 +61,21 @@ def test_a_process_whose_run_was_taken_over_acts_no_more() -> None:
     assert_moved(world, a_migration(world, log, "third", resume=True).run())
 
 
+def test_a_process_that_stood_still_before_a_deed_does_not_do_it_when_another_has_taken_over() -> None:
+    """Whoever holds its terminal (Ctrl-S) stops it there; meanwhile a colleague continues the run, or takes it back."""
+    world, log = World(), FakeLog()
+
+    def held(event: Event) -> None:
+        if event.kind == "deed" and event.text.startswith("StopApplication checkout") and world.apps[PRODUCER].running:
+            world.now += 60
+            assert a_migration(world, log, "second", resume=True).run().state == "done"
+
+    with pytest.raises(Superseded):
+        a_migration(world, log, say=held).run()
+    assert world.apps[PRODUCER].running
+    assert world.apps[PRODUCER].side == "target"
+
+
 def test_a_changed_plan_is_refused() -> None:
     world, log = World(), FakeLog(crash_at=20)
     with pytest.raises(Crash):
@@ -113,10 +94,31 @@ def test_resume_without_a_run() -> None:
 
 def test_a_new_run_after_a_finished_one() -> None:
     world, log = World(), FakeLog()
-    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
+    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
     assert a_migration(world, log, run_id="r1").run().state == "rolled_back"
     world.tick()
     assert_moved(world, a_migration(world, log, "second", run_id="r2").run())
+
+
+@pytest.mark.parametrize("strategy", ["producers_first", "fenced"])
+def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: Strategy) -> None:
+    """Begun in Airflow with another strategy than the file's, gone on with from a terminal, which has to be told only
+    the file."""
+    world, log = World(), FakeLog()
+    plan = a_plan(strategy="consumers_first")
+    theirs = migrate_course(plan, policy=POLICY, strategy=strategy)
+    a_migration(world, log, "airflow", plan=plan, course=theirs, policy=None, run_id="r1").run("fence_producers")
+    chain = Chain(plan.topology)
+    chain.follow(log.read(0))
+    assert begun_strategy(chain, "all") == strategy
+    assert begun_strategy(chain, "other") is None
+    with pytest.raises(PlanChanged, match=f"begun with the strategy {strategy}, this is consumers_first.*--strategy"):
+        a_migration(world, log, "terminal", plan=plan, resume=True).run()
+    ours = migrate_course(plan, policy=POLICY, strategy=begun_strategy(chain, "all"))
+    result = a_migration(world, log, "terminal", plan=plan, course=ours, policy=None, resume=True).run()
+    assert_moved(world, result)
+    chain.follow(log.read(chain.next_offset))
+    assert begun_strategy(chain, "all") is None, "it is over"
 
 
 def test_step_by_step_by_one_process_each() -> None:
@@ -146,7 +148,7 @@ def test_a_step_before_its_turn_is_refused() -> None:
 def test_a_refused_step_rolls_back_at_once_and_ends_the_run() -> None:
     world, log = World(), FakeLog()
     a_migration(world, log, run_id="dag-1").run(until_step="fence_producers")
-    _at(LookAtLogs, _straggle, nth=3)(world)
+    upon(LookAtLogs, straggle, nth=11)(world)
     result = a_migration(world, log, "second", run_id="dag-1").run_step("standstill")
     assert_back(world, result)
     after = a_migration(world, log, "third", run_id="dag-1").run_step("barrier")
@@ -198,6 +200,6 @@ def test_waves_under_way_or_done_are_known_by_what_they_move_and_those_taken_bac
     a_migration(World(), done).run()
     assert started(done) == known
     world, back = World(), FakeLog()
-    _at(LookAtLogs, _straggle, nth=3, step="standstill")(world)
+    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
     assert a_migration(world, back).run().state == "rolled_back"
     assert started(back) == {}

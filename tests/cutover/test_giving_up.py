@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from cutover.actions import Action, StartApplication
-from cutover.consumers_first import Result
 from cutover.errors import Locked, NothingToResume, PlanChanged
 from cutover.giving_up import give_up
-from cutover.journal import RUN
+from cutover.journal.chain import RUN
 from cutover.observations import Failed, Observation
+from cutover.procedure import Result
 from replicator.offsetmap import OffsetMap
-from tests.cutover.test_consumers_first import assert_back, assert_moved
+from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.world import GROUP, POLICY, PRODUCER, Crash, FakeLog, World, a_migration, a_plan, target_of
 
 
@@ -126,7 +126,7 @@ def test_behind_the_point_of_no_return_nothing_is_given_up(force: bool) -> None:
     world, log = left_by_a_dead_run("canary")
     result = abandoned(world, log, force=force)
     assert result.state == "stopped"
-    assert "no way back in this version" in result.reason
+    assert "no way back without a reverse flow" in result.reason
     assert world.apps[PRODUCER].side == "target"
     assert_moved(world, a_migration(world, log, "third", resume=True).run())
 

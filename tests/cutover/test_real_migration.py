@@ -42,7 +42,7 @@ POLICY = Policy(
 class Shop:
     """Two producers (one of them transactional), a consumer group, a flow; all of it under unique names."""
 
-    def __init__(self, pair: Lab, name: str, home: Path) -> None:
+    def __init__(self, pair: Lab, name: str, home: Path, rate: int = 100) -> None:
         self.pair, self.name, self.home = pair, name, home
         self.settings: dict[str, ConnectionSettings] = settings_of(pair)
         self.topics = [f"{name}.orders", f"{name}.paid"]
@@ -50,7 +50,7 @@ class Shop:
         create_topics(here.bootstrap, self.topics, PARTITIONS)
         at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
         self.orders = apps.start(
-            home, "orders", ["lab.orders", "--topics", self.topics[0], "--rate", "100", "--compression", "lz4", *at]
+            home, "orders", ["lab.orders", "--topics", self.topics[0], "--rate", str(rate), "--compression", "lz4", *at]
         )
         transactions = ["--transactional-id", name, "--transaction-records", "10", "--abort-every", "4"]
         self.paid = apps.start(

@@ -5,47 +5,79 @@ Records are unique texts, so what was lost or read twice can be counted; None in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from clusters.names import TopicPartition
 from cutover.actions import (
     Action,
+    CallHook,
     CommitOffsets,
     ForgetGroup,
+    GiveRights,
+    Json,
     LookAtApplication,
     LookAtCluster,
     LookAtCopies,
+    LookAtFence,
     LookAtFlow,
     LookAtGroup,
+    LookAtGroupConfigs,
+    LookAtHooks,
     LookAtLogs,
+    LookAtReaders,
     LookAtRecords,
+    LookAtRights,
+    LookAtTime,
     LookAtTopics,
+    LookAtWriters,
+    LowerFence,
     Prove,
+    RaiseFence,
+    RetireTopics,
+    ServeTopics,
     Side,
     StartApplication,
+    StartFlow,
     StopApplication,
     StopFlow,
+    TakeRights,
 )
 from cutover.driver import Migration
-from cutover.journal import Journal
+from cutover.journal.chain import Journal
 from cutover.observations import (
     ApplicationSeen,
     ClusterSeen,
     CopiesSeen,
     Failed,
+    FenceSeen,
     FlowSeen,
+    GroupConfigsSeen,
     GroupSeen,
+    HookSeen,
+    HooksSeen,
     LogsSeen,
     Observation,
     ProofSeen,
+    ReadersSeen,
     RecordsSeen,
+    RightsSeen,
+    TimeSeen,
     TopicsSeen,
+    Writer,
+    WritersSeen,
 )
-from cutover.offsets import CopiedPartition
 from cutover.policy import Policy
 from replicator.offsetmap import OffsetMap, Run
+from replicator.translation import CopiedPartition
+from tests.cutover.fake_log import Crash as Crash
+from tests.cutover.fake_log import FakeLog
+from topology.bindings import about
+from topology.inventory import InventoryAcl
 from topology.plan import (
     Application,
     Naming,
@@ -58,42 +90,19 @@ from topology.plan import (
     sealed,
 )
 from topology.plan import Migration as PlanMigration
+from topology.sync import AclSync
 
 TOPICS = {"orders": 2, "clicks": 1}
 GROUP, PRODUCER = "billing", "checkout"
+REVERSE = "cloud-to-onprem"
+A_RIGHT: Json = asdict(InventoryAcl("User:checkout", "WRITE", "ALLOW", "TOPIC", "dc.orders", "LITERAL"))
+EVIDENCE = Path(tempfile.gettempdir()) / f"watershed-evidence-{os.getpid()}"  # of whoever does not ask for it
 POLICY = Policy(
     poll_ms=500, max_lag=10, reach_ms=3_000, stall_ms=4_000, watch_ms=4_000, hold_ms=1_000,
     lag_bound_ms=20_000, empty_bound_ms=10_000,
     copied_bound_ms=10_000, drain_bound_ms=10_000, canary_bound_ms=5_000, barrier_bound_ms=5_000, consumer_lag=50,
     soak_bound_ms=10_000,
 )  # fmt: skip
-
-
-class Crash(BaseException):
-    """The driver's process is gone."""
-
-
-@dataclass
-class FakeLog:
-    """The journal's log as a list. `crash_at`: the n-th append dies, before or after it was stored."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-    crash_at: int | None = None
-    stored: bool = True
-    on_append: Callable[[dict[str, Any]], None] | None = None
-
-    def append(self, _key: str, value: dict[str, Any]) -> None:
-        crash = self.crash_at is not None and len(self.records) == self.crash_at
-        if not crash or self.stored:
-            self.records.append(value)
-        if crash:
-            self.crash_at = None
-            raise Crash
-        if self.on_append is not None:
-            self.on_append(value)
-
-    def read(self, from_offset: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        yield from list(enumerate(self.records))[from_offset:]
 
 
 @dataclass
@@ -103,24 +112,48 @@ class Client:
 
 
 class World:
-    """`answer` is what a driver calls. `hook` may answer (or crash) instead; `copying` False stops the flow."""
+    """`answer` is what a driver calls. `hook` may answer (or crash) instead; `copying` False stops the flow.
 
-    def __init__(self) -> None:
+    topics: name → partitions. writes, reads: what each producer writes and each group reads, all topics for the only
+    ones. The way back copies what the forward flow did not bring, and the forward flow not what came back.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        writes: Mapping[str, tuple[str, ...]] | None = None,
+        reads: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.topics = dict(topics or TOPICS)
+        self.writes = dict(writes or {PRODUCER: tuple(self.topics)})
+        self.reads = dict(reads or {GROUP: tuple(self.topics)})
         self.now = 1_000.0
         self.logs: dict[Side, dict[TopicPartition, list[str | None]]] = {"source": {}, "target": {}}
         self.runs: dict[TopicPartition, list[Run]] = {}
         self.position: dict[TopicPartition, int] = {}
-        for topic, count in TOPICS.items():
+        for topic, count in self.topics.items():
             for number in range(count):
                 place = TopicPartition(topic, number)
                 self.logs["source"][place] = []
                 self.logs["target"][target_of(place)] = []
                 self.runs[place], self.position[place] = [Run(0, 0)], 0
-        self.offsets: dict[Side, dict[str, dict[TopicPartition, int]]] = {"source": {GROUP: {}}, "target": {}}
+        self.offsets: dict[Side, dict[str, dict[TopicPartition, int]]] = {
+            "source": {group: {} for group in self.reads},
+            "target": {},
+        }
+        self.kept: dict[TopicPartition, int] = {}  # positions at the target that `sync.groups` carried there
         self.strangers: dict[Side, int] = {"source": 0, "target": 0}  # members of the group that are not ours
-        self.apps = {GROUP: Client("source"), PRODUCER: Client("source")}
+        self.other_readers: dict[str, tuple[str, ...]] = {}  # live groups at the source that no wave moves
+        self.apps = {name: Client("source") for name in (*self.reads, *self.writes)}
         self.copying = True
         self.flow_state = "running"
+        self.reverse_state = "paused"
+        self.retired: dict[str | None, set[str]] = {None: set(), REVERSE: set()}  # by flow; None: the forward one
+        self.returned: dict[TopicPartition, int] = {}  # by target partition: how far the way back has read
+        self.brought: set[str] = set()  # by the forward flow
+        self.came_back: set[str] = set()
+        self.births: dict[str, TopicPartition] = {}  # record → its partition at the source
+        self._ends: dict[tuple[str, TopicPartition], int] = {}
         self.open_transaction: dict[TopicPartition, int] = {}
         self.written = 0
         self.processed: list[str] = []
@@ -130,6 +163,18 @@ class World:
         self.new_topics: dict[str, int] = {}  # more of what the clusters have
         self.nobody: set[str] = set()  # applications without an endpoint, and nobody who could be asked
         self.starts: dict[TopicPartition, int] = {}  # log starts at the source, where they are not 0
+        self.wall = 1_900_000_000.0  # seconds since 1970 at the clock's 0
+        self.fenced: Json | None = None  # the snapshot with which the fence was raised
+        self.withheld: tuple[Json, ...] = ()  # rights without which nobody writes to the target
+        self.given: list[Json] = []
+        self.unable = ""  # what keeps us from giving them
+        self.unwritten = 0  # by producers without their rights
+        self.group_configs: dict[Side, dict[str, str]] = {"source": {}, "target": {}}
+        self.group_configs_untold = ""
+        self.carriers: tuple[str, ...] = ()  # flows of other files that carry what fences are made of
+        self.started_flows: list[str] = []
+        self.called: list[tuple[str, str, str]] = []
+        self.refusing_hooks: set[str] = set()
         for _ in range(12):
             self.tick()
 
@@ -143,39 +188,67 @@ class World:
         self.tick()
 
     def tick(self) -> None:
-        producer, consumer = self.apps[PRODUCER], self.apps[GROUP]
-        if producer.running:
-            for place in self.logs[producer.side]:
+        for name, topics in self.writes.items():
+            producer = self.apps[name]
+            if producer.side == "target" and any(right not in self.given for right in self.withheld):
+                self.unwritten += producer.running
+                continue
+            for place in self.places(producer.side, topics) if producer.running else ():
                 self.write(producer.side, place)
         if self.copying:
             self.copy()
-        if consumer.running:
-            self.consume(consumer.side)
+        if self.reverse_state == "running":
+            self.copy_back()
+        for group in self.reads:
+            if self.apps[group].running:
+                self.consume(self.apps[group].side, group)
+
+    def places(self, side: Side, topics: tuple[str, ...]) -> list[TopicPartition]:
+        found = [place for place in self.logs["source"] if place.topic in topics]
+        return found if side == "source" else [target_of(place) for place in found]
 
     def write(self, side: Side, place: TopicPartition) -> None:
         self.written += 1
         log = self.logs[side][place]
         log.append(f"record {self.written}")
+        self.births[f"record {self.written}"] = place if side == "source" else source_of(place)
         if self.written % 3 == 0 and side == "source":
             log.append(None)  # a commit marker
 
     def copy(self) -> None:
         for place, log in self.logs["source"].items():
             there = self.logs["target"][target_of(place)]
-            while self.position[place] < len(log):
+            while place.topic not in self.retired[None] and self.position[place] < len(log):
                 record = log[self.position[place]]
                 self.position[place] += 1
-                if record is None:
+                if record is None or record in self.came_back:
                     self.runs[place].append(Run(len(there), self.position[place]))
                 else:
                     there.append(record)
+                    self.brought.add(record)
 
-    def consume(self, side: Side) -> None:
-        """Reads to the end but one record, so that commits are seldom at the end."""
-        committed = self.offsets[side].setdefault(GROUP, {})
-        for place, log in self.logs[side].items():
+    def copy_back(self) -> None:
+        for place, log in self.logs["source"].items():
+            there = target_of(place)
+            if there.topic in self.retired[REVERSE]:
+                continue
+            at, self.returned[there] = self.returned.get(there, 0), len(self.logs["target"][there])
+            for record in self.logs["target"][there][at:]:
+                if record is not None and record not in self.brought:
+                    log.append(record)
+                    self.came_back.add(record)
+
+    def consume(self, side: Side, group: str) -> None:
+        """Reads to the end but one record while the log grows, so that commits are seldom at the end; to the last
+        record where it stands still. What is no record is not committed past."""
+        committed = self.offsets[side].setdefault(group, {})
+        for place in self.places(side, self.reads[group]):
+            log = self.logs[side][place]
+            still = self._ends.get((group, place)) == len(log)
+            self._ends[group, place] = len(log)
             at = committed.get(place, 0)
-            while at < len(log) - 1:
+            last = max((n for n, record in enumerate(log) if record is not None), default=-1) + 1
+            while at < (last if still else len(log) - 1):
                 record = log[at]
                 at += 1
                 if record is not None:
@@ -183,11 +256,10 @@ class World:
             committed[place] = at
 
     def settle(self) -> None:
-        """Let the producer end and the consumer read everything there is."""
-        self.apps[PRODUCER].running = False
-        side = self.apps[GROUP].side
-        for log in self.logs[side].values():
-            log.append(None)
+        """Let producers end and consumers read everything there is."""
+        for name in self.writes:
+            self.apps[name].running = False
+        self.tick()
         self.tick()
 
     # -- answers ----------------------------------------------------------------------------------------------
@@ -203,13 +275,59 @@ class World:
             case LookAtTopics(side):
                 rename = (lambda name: name) if side == "source" else (lambda name: f"dc.{name}")
                 return TopicsSeen(
-                    at, {rename(name): count for name, count in TOPICS.items()} | {"other": 1} | self.new_topics
+                    at, {rename(name): count for name, count in self.topics.items()} | {"other": 1} | self.new_topics
                 )
-            case LookAtFlow():
-                return FlowSeen(at, self.flow_state, same_plan=True)
-            case StopFlow():
+            case LookAtFlow(name):
+                return self._flow(at, name)
+            case StopFlow(name):
+                assert name is None
                 self.flow_state = "stopped"
-                return FlowSeen(at, self.flow_state, same_plan=True)
+                return self._flow(at, name)
+            case StartFlow(name):
+                self.started_flows.append(name)
+                self.reverse_state = "running"
+                return self._flow(at, name)
+            case RetireTopics(topics, name):
+                self.retired[name].update(topics)
+                return self._flow(at, name)
+            case ServeTopics(topics, name):
+                self.retired[name].difference_update(topics)
+                return self._flow(at, name)
+            case LookAtTime():
+                return TimeSeen(at, int(self.wall * 1000) + at)
+            case LookAtFence(kind, _side, _topics, names):
+                snapshot = {"kind": kind, "of": list(names)}
+                return FenceSeen(at, self.fenced is not None, snapshot, carriers=self.carriers)
+            case RaiseFence(kind, _side, _topics, _names, snapshot):
+                self.fenced = snapshot
+                return FenceSeen(at, True, snapshot, f"{kind} fence is up")
+            case LowerFence(kind, _side, _topics, _names, snapshot):
+                assert self.fenced in (None, snapshot), "lowered by another snapshot than it was raised with"
+                self.fenced = None
+                return FenceSeen(at, False, snapshot, f"{kind} fence is down")
+            case LookAtWriters(side, _places, since):
+                return self._writers(at, side, since or {})
+            case LookAtRights(topics, groups):
+                mine = [each for each in self.withheld if not topics or about(InventoryAcl(**each), topics, groups)]
+                missing = tuple(right for right in mine if right not in self.given)
+                there = tuple(right for right in mine if right in self.given)
+                known_ms = int(self.wall * 1000) + at
+                return RightsSeen(at, bool(self.withheld), missing, there, {}, self.unable, known_ms)
+            case GiveRights(rights):
+                self.given += [right for right in rights if right not in self.given]
+                return RightsSeen(at, True, (), rights)
+            case TakeRights(_, rights):
+                self.given = [right for right in self.given if right not in rights]
+                return RightsSeen(at, True, rights)
+            case LookAtHooks():
+                return HooksSeen(at, ())
+            case CallHook(name, point, key):
+                self.called.append((name, point, key))
+                return HookSeen(at, name not in self.refusing_hooks, f"{name} answered")
+            case LookAtReaders():
+                return ReadersSeen(at, self.other_readers)
+            case LookAtGroupConfigs(side, group):
+                return GroupConfigsSeen(at, self.group_configs[side], self.group_configs_untold)
             case LookAtGroup(side, group):
                 return self._group(at, side, group)
             case LookAtLogs(side, places):
@@ -245,12 +363,27 @@ class World:
             return self.verdict
         missing = pending = 0
         for place, log in self.logs["source"].items():
+            if place.topic not in action.topics:
+                continue
             copied = [record for record in log[: self.position[place]] if record is not None]
             pending += len([record for record in log[self.position[place] :] if record is not None])
             missing += copied != self.logs["target"][target_of(place)]
         verdict = "proven" if not missing and not (action.final and pending) else "incomplete"
         counts = {"proven": self.written - pending, "missing": missing, "pending": pending}
         return ProofSeen(0, verdict, missing, counts, f"/proofs/{'tail' if action.final else 'history'}.json", "root")
+
+    def _flow(self, at: int, name: str | None) -> FlowSeen:
+        state = self.flow_state if name is None else self.reverse_state
+        return FlowSeen(at, state, same_plan=True, retired=frozenset(self.retired[name]))
+
+    def _writers(self, at: int, side: Side, since: Mapping[TopicPartition, int]) -> WritersSeen:
+        found = [
+            Writer(place, 7, 0, at, "", 0, n, n, 1, REVERSE if record in self.came_back else "", record is None)
+            for place, begin in since.items()
+            for n, record in enumerate(self.logs[side][place])
+            if n >= begin
+        ]
+        return WritersSeen(at, tuple(found), {place: len(self.logs[side][place]) for place in since})
 
     def _copied(self, place: TopicPartition) -> CopiedPartition:
         return CopiedPartition(OffsetMap(tuple(self.runs[place])), len(self.logs["target"][target_of(place)]))
@@ -261,7 +394,9 @@ class World:
 
     def _group(self, at: int, side: Side, group: str) -> GroupSeen:
         members = self._members(side, group)
-        return GroupSeen(at, group, "Stable" if members else "Empty", members, dict(self.offsets[side].get(group, {})))
+        offsets = self.offsets[side].get(group, {})
+        kept = {place for place, offset in offsets.items() if side == "target" and self.kept.get(place) == offset}
+        return GroupSeen(at, group, "Stable" if members else "Empty", members, dict(offsets), frozenset(kept))
 
     def _application(self, at: int, name: str) -> ApplicationSeen:
         app = self.apps[name]
@@ -279,9 +414,13 @@ def target_of(place: TopicPartition) -> TopicPartition:
     return TopicPartition(f"dc.{place.topic}", place.partition)
 
 
-def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), **wave: Any) -> Plan:
+def source_of(place: TopicPartition) -> TopicPartition:
+    return TopicPartition(place.topic.removeprefix("dc."), place.partition)
+
+
+def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), waves: tuple[Wave, ...] = (), **wave: Any) -> Plan:
     """The plan that fits the world. `policy_free_note` changes the hash and nothing else; the flow carries `topics`
-    besides those of the world."""
+    besides those of the world. Without `waves` there is one, of everything."""
     clusters = (PlanCluster("cloud", ("127.0.0.1:2",)), PlanCluster("onprem", ("127.0.0.1:1",)))
     flow = PlanFlow(
         id="onprem-to-cloud",
@@ -296,14 +435,31 @@ def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), **wave: Any
         "consumers": (GROUP,),
         "producers": (PRODUCER,),
     }
+    back = PlanFlow(
+        id=REVERSE,
+        source="cloud",
+        target="onprem",
+        topics=TopicSelection(include=(Selector("glob", "dc.*"),)),
+        naming=Naming("map", map=tuple((f"dc.{name}", name) for name in sorted((*TOPICS, *topics)))),
+    )
+    found = waves or (Wave(**(fields | wave)),)
     migration = PlanMigration(
         flow=flow.id,
         strategy="consumers_first",
-        waves=(Wave(**(fields | wave)),),
-        applications={GROUP: Application("http://127.0.0.1:1"), PRODUCER: Application("http://127.0.0.1:2")},
+        waves=found,
+        applications={
+            name: Application("http://127.0.0.1:1") for each in found for name in each.consumers + each.producers
+        },
     )
     proofs = {"note": policy_free_note}
-    return sealed(Plan(topology="shop", clusters=clusters, flows=(flow,), migration=migration, proofs=proofs))
+    return sealed(Plan(topology="shop", clusters=clusters, flows=(flow, back), migration=migration, proofs=proofs))
+
+
+def holding_back(plan: Plan) -> Plan:
+    """Its flow there holds rights to write back until applications move."""
+    there, *others = plan.flows
+    sync = replace(there.sync, acls=AclSync("continuous", include_write="on_failover"))
+    return sealed(replace(plan, flows=(replace(there, sync=sync), *others)))
 
 
 def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: Any) -> Migration:
@@ -317,6 +473,7 @@ def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: An
         "world": world,
         "policy": POLICY,
         "actor": "ann",
+        "evidence": EVIDENCE,
     }
     plan = changes.pop("plan", a_plan())
     return Migration(plan, changes.pop("wave", None), **(arguments | changes))

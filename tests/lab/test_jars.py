@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,14 @@ def test_fetched_once(environ: dict[str, str], tmp_path: Path) -> None:
     assert first == second
     assert [path.name for path in first.iterdir()] == ["kafka_2.13-4.3.1.jar"]
     assert log.read_text() == "x\n"
+
+
+def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path) -> None:
+    program(tmp_path / "bin", "java", java_of("17.0.1"))
+    (tmp_path / "registry-runner.jar").write_bytes(b"jar")
+    with tarfile.open(tmp_path / "registry-all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "registry-runner.jar", "registry-runner.jar")
+    copy = 'for a in "$@"; do case $a in -DoutputDirectory=*) d=${a#*=};; esac; done; mkdir -p $d'
+    environ["PATH"] += os.pathsep + os.environ["PATH"]
+    program(tmp_path / "bin", "mvn", f"{copy}; cp {tmp_path}/registry-all.tar.gz $d")
+    assert [path.name for path in jars(environ=environ, name="registry").iterdir()] == ["registry-runner.jar"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from lab import apps
 from lab.account import Account, account, find_applications
@@ -35,7 +36,7 @@ def at(cluster: Cluster) -> list[str]:
 
 def settle(home: Path, billing: apps.App) -> Account:
     """Waits until billing has read what was acknowledged, stops it, and accounts."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while account(find_applications(home)).lost and time.monotonic() < deadline:
         time.sleep(0.3)
     apps.switch_off(billing)
@@ -81,6 +82,9 @@ def test_transactions_count_when_committed_and_aborted_ones_never(kafka_pair: La
     orders = apps.start(home, "orders", ["lab.orders", *listed, "--rate", "300", *transactional, *at(here)])
     billing = apps.start(home, "billing", ["lab.billing", "--group", topic_name, *listed, *at(here)])
     apps.wait_for(orders, "acked", 200)
+    stranger = Producer({"bootstrap.servers": here.bootstrap})
+    stranger.produce(topic_name, b"not of the sample applications")
+    assert stranger.flush(60) == 0
     apps.switch_off(orders)
 
     result = settle(home, billing)
@@ -88,7 +92,7 @@ def test_transactions_count_when_committed_and_aborted_ones_never(kafka_pair: La
     assert (result.lost, result.repeated, result.out_of_order_per_key) == (0, 0, 0)
     assert result.groups[0].unacknowledged == 0
     apps.start(home, "dirty", dirty_reader(topic_name, here))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(account([home / "orders", home / "dirty"]).groups[0].repeated_examples) == 0:
         assert time.monotonic() < deadline, "no aborted record in the log: the test shows nothing"
         time.sleep(0.2)

@@ -96,7 +96,7 @@ def copied(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) 
 
 
 def progress(
-    settings: ConnectionSettings, topic: str, partitions: Iterable[int], records: int, within: float = 45
+    settings: ConnectionSettings, topic: str, partitions: Iterable[int], records: int, within: float = 90
 ) -> None:
     """`records` more of these partitions arrive on the target from now on (Redpanda: progress during fault)."""
     with Admin(settings) as admin:
@@ -136,7 +136,7 @@ def wait_reports(
     settings: ConnectionSettings,
     plan: Plan,
     wanted: Callable[[dict[int, PartitionStatus]], bool],
-    timeout: float = 30,
+    timeout: float = 90,
 ) -> dict[int, PartitionStatus]:
     """Until the flow's reports are as wanted; returns them."""
     until = time.monotonic() + timeout

@@ -18,10 +18,11 @@ from clusters.errors import ClusterError
 from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
+from replicator.announcing import PartitionLedger
 from replicator.batches import batches_in, sift
 from replicator.consolidation import consolidate
 from replicator.fencing import as_landed, fenced, landed
-from replicator.ledger import CLAIM, Block, Generation, Ledger, PartitionLedger, assembled
+from replicator.ledger import CLAIM, Block, Generation, Ledger, assembled
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Outgoing, PartitionCopy, PartitionKey
 from replicator.repack import Terms
@@ -57,7 +58,7 @@ class Writing:
     """A ledger record on its way; `landed`: the ledger holds it, its writer does not know yet."""
 
     key: str
-    value: dict[str, Any]
+    value: dict[str, Any] | None
     done: Callable[[ClusterError | None, int], None]
     landed: bool = False
 
@@ -78,7 +79,7 @@ class SimulatedWriter:
         self.queue: deque[Writing] = deque()
         self.later: list[Callable[[], None]] = []
 
-    def put_nowait(self, topic: str, key: str, value: dict[str, Any], partition: int, on_done: Any) -> None:
+    def put_nowait(self, topic: str, key: str, value: dict[str, Any] | None, partition: int, on_done: Any) -> None:
         assert topic == LEDGER
         self.queue.append(Writing(key, value, on_done))
 
@@ -312,7 +313,8 @@ class Simulation:
                 view,
                 self.as_read(),
                 Directly(self),
-                spare=3,  # type: ignore[arg-type]
+                spare=6,  # type: ignore[arg-type]
+                told=seen.tail is not None,
             )
             block = replace(block, generation=mine)
         first = [Run(decided.target_end, decided.position)]
@@ -401,7 +403,10 @@ class Simulation:
     def _land(self, writing: Writing) -> None:
         writing.landed = True
         self.ledger_writes += 1
-        self.ledger[writing.key] = writing.value
+        if writing.value is None:
+            self.ledger.pop(writing.key, None)
+        else:
+            self.ledger[writing.key] = writing.value
 
     def _cut(self, worker: SimulatedWorker) -> None:
         """What was sent may still arrive; the answers are lost."""

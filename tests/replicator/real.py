@@ -100,7 +100,7 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
-        return self._process.wait(30)
+        return self._process.wait(60)
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def read_all(settings: ConnectionSettings, topic: str, partitions: int) -> dict[
         deadline = time.monotonic() + 60
         while open_ends:
             assert time.monotonic() < deadline, f"{topic} could not be read to its end: {open_ends}"
-            for message in consumer.consume(5000, timeout=0.5):
+            for message in consumer.consume(5000, timeout=0.05):
                 number, offset, error = message.partition(), message.offset(), message.error()
                 if error is None:
                     record = (message.key(), message.value(), message.timestamp()[1], tuple(message.headers() or ()))
@@ -176,7 +176,7 @@ def read_all(settings: ConnectionSettings, topic: str, partitions: int) -> dict[
     return found
 
 
-def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: float = 60) -> None:
+def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: float = 90) -> None:
     """Until the ledger says that everything committed on the source is on the target."""
     flow = plan.flows[0]
     source, target = settings[flow.source], settings[flow.target]
@@ -200,7 +200,7 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
     raise AssertionError(f"not copied within {timeout} s: {seen}")
 
 
-def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 60) -> None:
+def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 90) -> None:
     """Until at least `records` offsets of the topic exist on the target."""
     target = settings[plan.flows[0].target]
     where = [TopicPartition(topic, number) for number in range(partitions)]

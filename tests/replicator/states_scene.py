@@ -57,7 +57,7 @@ def produce(settings: ConnectionSettings, topic: str, first: int, count: int, pa
     sending = Producer(settings.librdkafka({"linger.ms": 20}))
     for number in range(first, first + count):
         sending.produce(topic, b"value of %d" % number, str(number), partition)
-    assert sending.flush(20) == 0
+    assert sending.flush(60) == 0
 
 
 def create(settings: ConnectionSettings, *topics: str, partitions: int = 1, **configs: str) -> None:
@@ -70,7 +70,7 @@ def create(settings: ConnectionSettings, *topics: str, partitions: int = 1, **co
 def delete_topics(settings: ConnectionSettings, *topics: str) -> None:
     client = AdminClient(settings.librdkafka())
     for future in client.delete_topics(list(topics)).values():
-        future.result(20)
+        future.result(60)
     with Admin(settings) as admin:
         until(lambda: not set(topics) & set(admin.topics()), "topics are gone")
 
@@ -79,7 +79,7 @@ def delete_records(settings: ConnectionSettings, topic: str, before: int, partit
     """`before` -1: all of them."""
     client = AdminClient(settings.librdkafka())
     for future in client.delete_records([WirePartition(topic, partition, before)]).values():
-        future.result(20)
+        future.result(60)
 
 
 def until(holds: Callable[[], object], what: str, timeout: float = 60) -> None:

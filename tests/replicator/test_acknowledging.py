@@ -23,7 +23,7 @@ class Writer:
 def _ran(thread: Acknowledger) -> bool:
     done = threading.Event()
     thread.later(done.set)
-    return done.wait(20)
+    return done.wait(60)
 
 
 def test_a_poll_that_fails_is_told_once_and_the_thread_goes_on():

@@ -151,8 +151,8 @@ def test_a_failure_in_the_middle_is_told_and_changes_nothing(
 
 def orders_between() -> Iterator[tuple[str, list[Block]]]:
     """Histories with two producer epochs: an accepted gap, and a reseed."""
-    old = [block(number + 1, "w", 10 * number, (10 * number, 11 * number)) for number in range(20)]
-    gap = Block(KEY, Generation(21, "w"), 0, 200, Identity(7, 1, 200), SOURCE, TARGET, (Run(200, 900),), order="gap")
+    old = [block(number + 1, "w", 5 * number, (5 * number, 6 * number)) for number in range(40)]
+    gap = Block(KEY, Generation(41, "w"), 0, 200, Identity(7, 1, 200), SOURCE, TARGET, (Run(200, 900),), order="gap")
     yield "gap", [*old, gap, replace(gap, number=1, runs=(Run(200, 900), Run(230, 950)))]
     afresh = replace(gap, since=1, runs=(Run(200, 0),))
     yield "reseed", [*old, afresh, replace(afresh, number=1, runs=(Run(200, 0), Run(230, 33)))]
@@ -173,9 +173,9 @@ def test_consolidated_over_an_order(kind: str, blocks: list[Block]) -> None:
 
 
 def test_more_blocks_than_one_survive_a_crash_in_their_middle() -> None:
-    blocks = takeovers(700)
+    blocks = takeovers(2 * BLOCK_RUNS + 100)
     remembered = known(Written(blocks).records)
-    parts = whole(KEY, Generation(701, "new"), 7_000, remembered)
+    parts = whole(KEY, Generation(len(blocks) + 1, "new"), 10 * len(blocks), remembered)
     assert len(parts) == 3
     for at in range(1, 4):
         landed = {part.record_key: part.to_json() for part in parts[:at]}
@@ -185,11 +185,8 @@ def test_more_blocks_than_one_survive_a_crash_in_their_middle() -> None:
 def test_a_block_that_a_zombie_writes_again_after_its_tombstone_does_no_harm() -> None:
     """Its later blocks alone come back; what the newer generation says of the offsets below stays."""
     long = [Run(10 * at, 11 * at) for at in range(600)]
-    zombie = [
-        replace(block(1, "z", 0), number=1 + at, runs=tuple(long[BLOCK_RUNS * at : BLOCK_RUNS * (at + 1)]))
-        for at in range(3)
-    ]
-    written = Written([*zombie, *(block(2 + at, "w", 5_900, (5_900, 11 * 590)) for at in range(20))])
+    zombie = [replace(block(1, "z", 0), number=1 + at, runs=tuple(long[256 * at : 256 * (at + 1)])) for at in range(3)]
+    written = Written([*zombie, *(block(2 + at, "w", 5_900, (5_900, 11 * 590)) for at in range(40))])
     before = known(written.records)
     consolidated(written, 5_995)
     more = replace(zombie[2], runs=(*zombie[2].runs, Run(6_000, 6_600)))

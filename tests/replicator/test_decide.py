@@ -21,10 +21,21 @@ ENDS = Ends(SOURCE, 10, 100, TARGET, 0, 500)
 KNOWN = Known(Position(KEY, SOURCE, TARGET, Run(0, 0), 40, 7, stretches=(Stretch(5, 10, 30),)))
 
 
-@pytest.mark.parametrize(("start", "position"), [("earliest", 10), ("latest", 100)])
+@pytest.mark.parametrize(("start", "position"), [("earliest", 10), ("latest", 100), (37, 37)])
 def test_the_first_time_begins_at_the_targets_end_whoever_wrote_there(start, position) -> None:
     goes = decide(KEY, None, ENDS, start)
     assert goes == Goes(Known(Position(KEY, SOURCE, TARGET, Run(500, position), position)), begins=True)
+
+
+def test_where_a_flow_was_told_to_begin_and_that_has_expired_is_loud_and_not_skipped() -> None:
+    goes = decide(KEY, None, ENDS, 4)
+    assert isinstance(goes, Goes)
+    assert goes.known.position.position == 4
+    assert decide(KEY, goes.known, ENDS, 4) == Loud(
+        "source_expired",
+        "source offsets 4 to 9 are gone, at most 6 records: the log now starts at 10",
+        source=Span(4, 10),
+    )
 
 
 def test_what_is_known_goes_on() -> None:
@@ -104,7 +115,7 @@ def test_reseeding_forgets_the_old_map_and_its_blocks() -> None:
         log.write(track.advance([Stretch(2 * number, 10 + number, 1)], 11 + number, 7))
         track.committed()
     before = log.known()
-    assert len(before.blocks) == 3
+    assert len(before.blocks) == 1
     ends = replace(ENDS, target_id=OTHER, target_start=0, target_end=0, source_end=500)
     order = Order("reseed", "flow", "orders", 0, "target_gone", 1, "somebody", target_id=OTHER, id="r")
     loud = decide(KEY, before, ends, "earliest")

@@ -13,7 +13,7 @@ from clusters.flows import FlowRecord
 from clusters.status import PartitionStatus
 from clusters.surface import Shape
 from replicator.discovery import Discovery
-from replicator.seating import places, same_copy, worth_reporting
+from replicator.seating import places, same_copy, shares, worth_reporting
 from replicator.targets import Mapped, mapped_topics, place
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -248,7 +248,7 @@ def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[Dis
 
 
 def settle(discovery: Discovery, flows: dict[str, FlowRecord], done) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline, discovery.topics
         discovery.step(flows)
@@ -284,6 +284,29 @@ def test_growth_and_a_new_topic_are_found_and_the_version_moves_only_then():
     end = time.monotonic() + 0.2
     settle(discovery, flows, lambda: time.monotonic() > end)
     assert discovery.version <= version + 1  # the marks `created` and `grown` may go once
+    discovery.close()
+
+
+class Noting:
+    """Decisions about equal offsets that add a note to every topic, as those of topics that keep other offsets do."""
+
+    rounds = 0
+
+    def placed(self, _flow, found, _source, _target):
+        self.rounds += 1
+        return [replace(each, note="; ".join(filter(None, (each.note, "translated")))) for each in found]
+
+
+def test_what_is_decided_about_a_topic_is_noted_once_in_every_round_alike():
+    source, target = FakeCluster("a"), FakeCluster("b")
+    source.create_topic("t1", 1)
+    discovery, _ = discovery_of(source, target)
+    discovery.decisions = noting = Noting()
+    flows = {"flow-0": record_of(discovery_ms=10)}
+    settle(discovery, flows, lambda: noting.rounds >= 5)
+    settle(discovery, flows, lambda: discovery.topics)
+    assert [each.note for each in discovery.topics["flow-0"]] == ["translated"]
+    assert discovery.version <= 2  # the mark `created` may go
     discovery.close()
 
 
@@ -364,6 +387,16 @@ def test_start_latest_counts_for_what_existed_when_the_flow_first_saw_it():
     assert record_of().start_of("t1", 0) == "earliest"
 
 
+def test_where_a_flow_was_told_to_begin_counts_before_its_start():
+    told = record_of(start="latest").begun_at({"t1": {0: 7}}).begun_at({"t1": {1: 9}, "t2": {0: 0}})
+    assert [told.start_of("t1", number) for number in range(3)] == [7, 9, "latest"]
+    assert told.start_of("t2", 0) == 0
+    assert told.begun_at({"t1": {0: 8}}).start_of("t1", 0) == 8, "a topic that was made again begins elsewhere"
+    assert FlowRecord.from_json(told.to_json()) == told
+    older = {key: value for key, value in told.to_json().items() if key != "begins"}
+    assert FlowRecord.from_json(older).begins == {}, "written by an older version"
+
+
 def test_reports_are_worth_writing_when_they_say_something_new_or_five_seconds_have_passed():
     last = PartitionStatus("f", "t", "t", 0, "running", rate_bytes=0.0, event_age_ms=10, at_ms=1_000)
     assert worth_reporting(last, None)
@@ -376,3 +409,34 @@ def test_a_copy_goes_on_when_only_what_is_discovered_has_changed():
     assert same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), discovery_ms=5, workers=4, grow=False))
     assert not same_copy(FLOW, replace(FLOW, quota=5))
     assert not same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), isolation="read_uncommitted"))
+
+
+def test_retired_topics_have_no_place_and_are_taken_up_again():
+    record = record_of()
+    topics = {"flow-0": [Mapped(name, name, 1, created=False, copied=1) for name in ("t1", "t2")]}
+    moved = record.without(["t1"])
+    assert {key.topic for key in places({"flow-0": moved}, topics, range(16), {})} == {"t2"}
+    assert shares(places({"flow-0": moved}, topics, range(16), {}), {"flow-0": moved}, topics) == {"flow-0": 1.0}
+    assert not moved.selects("t1")
+    assert FlowRecord.from_json(moved.to_json()) == moved
+    assert moved.again_with(["t1", "never retired"]) == record
+    known = {name: content for name, content in record.to_json().items() if name != "retired"}
+    assert FlowRecord.from_json(known) == record  # written before there was such a thing
+
+
+def test_a_retired_topic_is_neither_found_nor_grown_nor_made_again():
+    """Its applications have moved: what is done to it at the source says nothing of the target any more."""
+    source, target = FakeCluster("a"), FakeCluster("b")
+    source.create_topic("t1", 1)
+    source.create_topic("t2", 1)
+    discovery, _ = discovery_of(source, target)
+    record = record_of(discovery_ms=10)
+    settle(discovery, {"flow-0": record}, lambda: len(discovery.topics.get("flow-0", [])) == 2)
+    moved = {"flow-0": record.without(["t1"])}
+    source.create_partitions("t1", 3)
+    settle(discovery, moved, lambda: [each.topic for each in discovery.topics["flow-0"]] == ["t2"])
+    source.create_partitions("t2", 2)
+    settle(discovery, moved, lambda: discovery.topics["flow-0"][0].copied == 2)
+    assert target.topics()["t1"].partitions == 1
+    settle(discovery, {"flow-0": record}, lambda: target.topics()["t1"].partitions == 3)
+    discovery.close()

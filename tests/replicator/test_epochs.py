@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from clusters.fake import FakeCluster
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator import look as look_module
+from replicator.announcing import PartitionLedger
 from replicator.batches import sift
 from replicator.epochs import Epoch, epoch_below
-from replicator.ledger import Block, Generation, PartitionLedger, assembled
+from replicator.ledger import Block, Generation, assembled
 from replicator.look import Address, Led, Stillness
 from replicator.offsetmap import Run
 from replicator.partition import Identity, PartitionCopy, PartitionKey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -15,7 +16,7 @@ from clusters.batches import HEADER_SIZE
 from clusters.names import TopicPartition
 from lab import clusters as lab_clusters
 from replicator.batches import batches_in
-from tests.replicator.faults import QUICK_BROKER, progress, wait_reports
+from tests.replicator.faults import QUICK_BROKER, wait_reports
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -52,42 +53,58 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
     """The broker drops what lies on the full disk (KAFKA_STORAGE_ERROR); partitions on its other disk go on. With room
-    and a restart, everything is there exactly."""
-    home = tmp_path / "clusters"
-    # The first directory holds the cluster's metadata. New partitions go to the one that has fewest.
-    two_disks = {"log.dirs": f"{{home}}/data,{small_disk}", "metadata.log.dir": "{home}/data"}
+    and a restart, everything is there exactly.
+
+    The small disk comes when all else, control topics too, has its place: new partitions go to the emptier disk."""
+    home, partitions = tmp_path / "clusters", 3
+    large, small = f"{topic_name}-large", f"{topic_name}-small"
     try:
-        lab = lab_clusters.up(home, ["full"], settings=QUICK_BROKER | two_disks)
+        lab = lab_clusters.up(home, ["full"], settings=QUICK_BROKER)
         settings = settings_of(kafka_pair) | settings_of(lab)
-        partitions = 6
         with Admin(settings["onprem"]) as admin:
-            admin.create_topic(topic_name, partitions, 1, {"retention.ms": "-1"})
+            admin.create_topic(large, partitions, 1, {"retention.ms": "-1"})
         sending = producer(settings["onprem"])
         flow = {"routes": (("onprem", "full"),), "configs_set": (("segment.bytes", "4194304"),)}
-        plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
-        small = on_disk(small_disk, topic_name)
-        large = sorted(set(range(partitions)) - set(small))
-        assert small, "nothing is on the small disk"
-        assert large, "nothing is on the large disk"
+        plan = applied(settings, plan_for(settings, topic_name, large, small, **flow))
         with workers(plan, "full", tmp_path) as start:
             start()
-            put(sending, topic_name, 8_000, size=8_000)  # 64 MB
+            put(sending, large, 300)
+            wait_copied(settings, plan, large, partitions)
+            lab_clusters.stop(home, "full")
+            another_disk(home, small_disk)
+            lab_clusters.start(home, "full")
+            with Admin(settings["onprem"]) as admin:
+                admin.create_topic(small, partitions, 1, {"retention.ms": "-1"})
+            put(sending, small, 8_000, size=8_000)  # 64 MB
             sending.flush()
-            progress(settings["full"], topic_name, large, 500)
-            until = time.monotonic() + 30
+            until = time.monotonic() + 60
             while free(small_disk) > 1 << 20:
                 assert time.monotonic() < until, "the disk never became full"
                 time.sleep(0.2)
-            put(sending, topic_name, 2_000, start=8_000, size=500)
+            assert on_disk(small_disk, small) == list(range(partitions))
+            assert not on_disk(small_disk, large)
+            put(sending, large, 2_000, start=300, size=500)
             sending.flush()
-            progress(settings["full"], topic_name, large, 300)
+            wait_copied(settings, plan, large, partitions, timeout=60)
             lab_clusters.kill(home, "full")
             subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
             lab_clusters.start(home, "full")
-            wait_copied(settings, plan, topic_name, partitions, timeout=60)
-        assert assert_exact_copy(settings, plan, topic_name, partitions) == 10_000
+            wait_copied(settings, plan, small, partitions, timeout=60)
+        assert assert_exact_copy(settings, plan, large, partitions) == 2_300
+        assert assert_exact_copy(settings, plan, small, partitions) == 8_000
     finally:
         lab_clusters.down(home)
+
+
+def another_disk(home: Path, disk: Path) -> None:
+    """The broker's directories from its next start on. The first one holds the cluster's metadata."""
+    state = home / "lab.json"
+    document = json.loads(state.read_text())
+    [broker] = document["clusters"][0]["brokers"]
+    broker["settings"] |= {"log.dirs": f"{{home}}/data,{disk}", "metadata.log.dir": "{home}/data"}
+    state.write_text(json.dumps(document))
+    formatted = (Path(broker["home"]) / "data" / "meta.properties").read_text().splitlines(keepends=True)
+    (disk / "meta.properties").write_text("".join(line for line in formatted if not line.startswith("directory.id")))
 
 
 def on_disk(directory: Path, topic: str) -> list[int]:

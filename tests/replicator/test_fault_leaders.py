@@ -139,7 +139,7 @@ def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
         lab_clusters.kill(home, "tri", victim)
         try:
             committed += transactions(settings["onprem"], topic_name, 15)
-            until = time.monotonic() + 45
+            until = time.monotonic() + 60
             while copied(settings["tri"], topic_name, with_ledger) < before + 20:
                 assert time.monotonic() < until, "partitions whose slots have a leader stand still"
                 time.sleep(0.2)
@@ -159,6 +159,6 @@ def delete_topic(settings, topic: str) -> None:
 
     admin = AdminClient(settings.librdkafka({}))
     for future in admin.delete_topics([topic]).values():
-        future.result(15)
+        future.result(60)
     while topic in admin.list_topics(timeout=5).topics:
         pass

@@ -9,9 +9,10 @@ import pytest
 
 from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
+from replicator.announcing import PartitionLedger
 from replicator.batches import Batch, sift
 from replicator.fencing import LAST_EPOCH, as_landed, fenced
-from replicator.ledger import CLAIM, Block, Generation, PartitionLedger, assembled
+from replicator.ledger import CLAIM, Block, Generation, assembled
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Identity, PartitionCopy, PartitionKey
 from replicator.repack import Terms
@@ -199,8 +200,8 @@ def test_closing_is_written_behind_everything_else(under_way: bool) -> None:
     while writer.acknowledge:
         writer.acknowledge.pop()(None, 0)
         later.pop()()
-    assert [value["closed"] for value in writer.values][-1] is True
-    assert writer.values[-1]["runs"] == [[0, 0], [4, 5]]
+    assert [value.get("closed", False) for value in writer.values][-1] is True
+    assert [run for value in writer.values for run in value["runs"]] == [[0, 0], [4, 5]]
     assert durable == [Run(0, 0), Run(4, 5)]
 
 

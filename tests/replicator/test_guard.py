@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replicator.aligned.fill import filler_batch
 from replicator.guard import REMEMBERED, Guard, Path
 from tests.replicator.build import batch_of, data
 
@@ -102,3 +103,10 @@ def test_applications_that_come_and_go_do_not_fill_the_memory() -> None:
         assert not guard(written_by(producer_id))
     assert len(guard._known) <= REMEMBERED + len(REGISTRY)
     assert guard(written_by(BACK))
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_what_a_topic_is_filled_with_is_nobodys_record(guarded: bool) -> None:
+    filler = batch_of(b"".join(filler_batch(1_000, 999, 0, 0)))
+    assert guard_of(guarded=guarded)(filler)
+    assert not guard_of(guarded=guarded)(written_by(999))

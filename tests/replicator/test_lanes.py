@@ -10,9 +10,10 @@ import pytest
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
+from replicator.announcing import PartitionLedger
 from replicator.batch import Batch
 from replicator.fetching import _delivered, _takes
-from replicator.ledger import Block, Generation, PartitionLedger
+from replicator.ledger import Block, Generation
 from replicator.links import TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
@@ -74,7 +75,7 @@ def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> N
     route.room = other_lane
     _delivered(route, answer(9, data(0), commit(1, 1), data(2)))
     assert handed_over == ["bulk"]
-    announced = [*ledger._block, *ledger._waiting]
+    announced = [*map(Run, *ledger._open), *ledger._waiting]
     assert announced == [Run(1, 2), Run(3, 5)]
 
 

@@ -106,7 +106,7 @@ def test_a_broker_that_closes_idle_connections_costs_nothing(
                 into = producer(settings["onprem"], **{"linger.ms": 0})
                 for partition in range(PARTITIONS):
                     into.produce(topic_name, b"after %d closings" % again, partition=partition)
-                assert into.flush(30) == 0
+                assert into.flush(60) == 0
                 wait_until(scene.done)
         assert "link lost" not in [record.message for record in caplog.records]
         assert same(settings, topic_name)

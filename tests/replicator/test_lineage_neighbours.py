@@ -45,6 +45,17 @@ def test_what_is_paused_or_about_other_topics_changes_nothing() -> None:
     assert with_neighbours("mine", mine, IDS, elsewhere) == mine
 
 
+def test_what_has_moved_is_copied_no_more() -> None:
+    """Behind a migration the flow there lets go of its topics, and the flow back carries them."""
+    there = replace(applied("A", flow("onprem", "cloud")), retired=frozenset({"orders"}), state="stopped")
+    both = {"cloud": {"onprem-to-cloud": there}, "onprem": {"cloud-to-onprem": applied("B", flow("cloud", "onprem"))}}
+    mine = [flow("onprem", "cloud", "sales")]
+    assert with_neighbours("mine", mine, IDS, both) == mine
+    again = both | {"cloud": {"onprem-to-cloud": replace(there, retired=frozenset(), state="running")}}
+    with pytest.raises(CannotApply, match="copies alone"):
+        with_neighbours("mine", mine, IDS, again)
+
+
 def test_two_writers_of_one_topic_in_two_files() -> None:
     mine = [flow("onprem", "cloud")]
     alone = {"cloud": {"x-to-y": applied("C", flow("x", "y"))}}

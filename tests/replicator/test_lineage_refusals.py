@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clusters.flows import FlowRecord
-from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_unsupported
+from replicator.refusals import CannotApply, kept_delivery, refuse_change
 from topology.naming import Naming
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -56,12 +56,6 @@ def test_a_paused_flow_keeps_what_it_had() -> None:
     """In a failback the way there is paused and would be judged as if it were started beside the way back."""
     kept = kept_delivery(replace(SHARED, state="paused"), ALONE, yes)
     assert (kept.delivery, kept.delivery_reason, kept.state) == ("sequence", "", "paused")
-
-
-def test_what_is_not_copied_at_all() -> None:
-    refuse_unsupported(replace(RING, merge=True))
-    with pytest.raises(CannotApply, match="aligned"):
-        refuse_unsupported(replace(ALONE, offsets="aligned"))
 
 
 def test_changes_that_would_copy_everything_again() -> None:

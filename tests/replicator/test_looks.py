@@ -29,7 +29,10 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
     seats = [Seat(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
     with ThreadPoolExecutor(2) as pool:
         looks = Looks(
-            ConnectionSettings("b", ("127.0.0.1:1",)), connect, pool, *cast("tuple[Any, ...]", (None, "w", 1, None))
+            ConnectionSettings("b", ("127.0.0.1:1",)),
+            connect,
+            pool,
+            *cast("tuple[Any, ...]", (None, "w", 1, None, None)),
         )
         reasons = []
         for round_ in range(4):

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from clusters.status import PartitionStatus
+from clusters.sync_reports import SyncReport
 from replicator.metrics import NoMetrics, WorkerCollector, serve
 from replicator.scrape import Scrape
 
@@ -19,9 +20,12 @@ REPORTS = [
 ]
 
 
+BESIDE = [SyncReport("a-to-b", "groups", "billing", "equal"), SyncReport("a-to-b", "groups", "audit", "waiting")]
+
+
 @pytest.fixture
 def endpoint():
-    collector = WorkerCollector(lambda: Scrape(REPORTS, {"throttled_seconds": 0.25}, 4096), "w1", "b")
+    collector = WorkerCollector(lambda: Scrape(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE), "w1", "b")
     server, thread = serve(collector, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
@@ -46,6 +50,8 @@ def test_a_scrape(endpoint):
     assert samples["watershed_partitions", (("flow", "a-to-b"), ("state", "source_expired"))] == 1
     assert samples["watershed_throttled_seconds_total", ()] == 0.25
     assert samples["watershed_buffered_bytes", ()] == 4096
+    waiting = {"flow": "a-to-b", "kind": "groups", "state": "waiting"}
+    assert samples["watershed_beside", tuple(sorted(waiting.items()))] == 1
     assert samples["process_resident_memory_bytes", ()] > 0
 
 

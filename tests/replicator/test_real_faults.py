@@ -9,6 +9,7 @@ import pytest
 
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
+from tests.replicator.faults import QUICK_BROKER, progress, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -24,6 +25,8 @@ from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 
+QUICK = times(session=3)
+
 
 def test_a_worker_killed_again_and_again_in_mid_copy(kafka_pair, topic_name, tmp_path):
     settings = settings_of(kafka_pair)
@@ -33,7 +36,7 @@ def test_a_worker_killed_again_and_again_in_mid_copy(kafka_pair, topic_name, tmp
     # A quota keeps the copy going long enough to be killed in the middle of it.
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=1_500_000))
     put(sending, topic_name, 60_000, size=200)
-    with workers(plan, "cloud", tmp_path) as start:
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
         for round_ in range(3):
             worker = start()
             put(sending, topic_name, 5_000, start=60_000 + round_ * 5_000, size=200)
@@ -51,7 +54,7 @@ def test_a_worker_killed_between_transactions(kafka_pair, topic_name, tmp_path):
         admin.create_topic(topic_name, 2, 1)
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=4_000))
     committed = transactions(settings["onprem"], topic_name, 20)
-    with workers(plan, "cloud", tmp_path) as start:
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
         for round_ in range(2):
             worker = start()
             wait_progress(settings, plan, topic_name, 2, 20 + round_ * 40)
@@ -68,12 +71,12 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
     sending = producer(settings["onprem"])
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=1_000_000))
     put(sending, topic_name, 40_000, size=200)
-    with workers(plan, "cloud", tmp_path) as start:
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
         frozen = start()
         wait_progress(settings, plan, topic_name, 2, 3_000)
         frozen.send(signal.SIGSTOP)
         start()
-        time.sleep(12)  # the session ends after 10 s, the other one takes over
+        progress(settings["cloud"], topic_name, range(2), 5_000)  # more than was under way: the other one took over
         put(sending, topic_name, 5_000, start=40_000, size=200)
         frozen.send(signal.SIGCONT)
         put(sending, topic_name, 5_000, start=45_000, size=200)
@@ -85,7 +88,7 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
 @pytest.mark.parametrize("broken", ["onprem", "cloud"])
 def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
     home = tmp_path / "clusters"
-    lab = lab_clusters.up(home, ["onprem", "cloud"])
+    lab = lab_clusters.up(home, ["onprem", "cloud"], settings=QUICK_BROKER)
     try:
         settings = settings_of(lab)
         with Admin(settings["onprem"]) as admin:
@@ -94,7 +97,7 @@ def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
         plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=2_000_000))
         put(sending, topic_name, 30_000, size=200)
         sending.flush()
-        with workers(plan, "cloud", tmp_path) as start:
+        with workers(plan, "cloud", tmp_path, QUICK) as start:
             start()
             wait_progress(settings, plan, topic_name, 3, 5_000)
             lab_clusters.kill(home, broken)

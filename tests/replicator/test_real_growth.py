@@ -66,12 +66,12 @@ def grow(settings: ConnectionSettings, topic: str, partitions: int) -> None:
 def write(settings: ConnectionSettings, topic: str, records: int) -> None:
     sending = producer(settings)
     put(sending, topic, records)
-    assert sending.flush(30) == 0
+    assert sending.flush(60) == 0
 
 
 def delete(settings: ConnectionSettings, topic: str) -> None:
     client = AdminClient(settings.librdkafka())
-    client.delete_topics([topic])[topic].result(15)
+    client.delete_topics([topic])[topic].result(60)
 
 
 def reports(settings: Settings, topic: str) -> dict[int, PartitionStatus]:
@@ -84,7 +84,7 @@ def generations(settings: Settings, plan: Plan, topic: str) -> dict[int, int]:
     return {key.partition: number for key, (_, number) in ledger.partitions.items() if key.topic == topic}
 
 
-def until(condition: Callable[[], object], seconds: float = 40) -> None:
+def until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"

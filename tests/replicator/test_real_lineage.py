@@ -150,7 +150,7 @@ def write(world: World) -> None:
     producers = {
         alias: Producer(each.librdkafka({"linger.ms": 2} | ways[alias])) for alias, each in world.settings.items()
     }
-    producers["hub"].init_transactions(30)
+    producers["hub"].init_transactions(60)
     for turn in range(ROUNDS):
         producers["hub"].begin_transaction()
         for topic, (births, _) in WRITTEN.items():
@@ -160,7 +160,7 @@ def write(world: World) -> None:
                     producers[alias].produce(topic, f"{topic}/{alias}/{number}".encode(), key.encode())
         for producer in producers.values():
             producer.flush()
-        producers["hub"].commit_transaction(30)
+        producers["hub"].commit_transaction(60)
         time.sleep(0.1)
     for topic, (births, _) in WRITTEN.items():
         world.wrote[topic] = Counter(dict.fromkeys(births, ROUNDS * BATCH))
@@ -335,7 +335,7 @@ def test_what_is_deleted_or_in_an_open_transaction_says_so(world: World) -> None
         plain.produce("elsewhere", f"{number}".encode())
     plain.flush()
     keeper, before = AdminClient(settings.librdkafka()), WirePartition("elsewhere", 0, 3)
-    keeper.delete_records([before])[before].result(30)
+    keeper.delete_records([before])[before].result(60)
     with pytest.raises(NoRecord, match="begins at offset 3; 1 was deleted"):
         trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 1)
     born = trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 4)

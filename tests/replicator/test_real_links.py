@@ -46,7 +46,7 @@ def filled(settings: ConnectionSettings, topic: str, megabytes: int) -> None:
     for number in range(megabytes * 1000):
         into.produce(topic, b"%07d" % number + b"." * 993, partition=number % PARTITIONS)
         into.poll(0)
-    assert into.flush(30) == 0
+    assert into.flush(60) == 0
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(kafka_pai
 
         def all_live() -> bool:
             into.produce(topic_name, b"%d" % next(numbers), partition=next(numbers) % PARTITIONS)
-            into.flush(5)
+            into.flush(60)
             return all(route.carrier == route.kind == "live" for route in scene.routes)
 
         wait_until(all_live)

@@ -47,7 +47,7 @@ def mixed(settings, topic: str, key: bytes | None = b"k") -> dict[int, bytes]:
             odd[number] = b"without key"
         name = key if number == 15 else b"key %d" % number
         sending.produce(topic, value, name, timestamp=when, headers=[("n", b"%d" % number), ("null", None)])
-    assert sending.flush(20) == 0
+    assert sending.flush(60) == 0
     return odd
 
 

@@ -123,13 +123,13 @@ def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, top
         (line,) = [
             each.value
             for each in read_log(cloud, JOURNAL)
-            if each.value.get("record") == "order" and each.value["topic"] == topic["expired"]
+            if each.value.get("record") == "order" and each.value.get("topic") == topic["expired"]
         ]
         assert (line["kind"], line["lost"], line["state"]) == ("accept-gap", [200, 250], "source_expired")
 
         # F13, F16, foreign writes: empty the target as the command says, then copy again.
         for fault in ("lower", "higher", "lost", "renewed", "foreign"):
-            (reseed,) = commands(found[fault].remedy)[-1:]
+            reseed = reseed_in(found[fault].remedy)
             if fault == "renewed":
                 continue  # empty already
             assert typed(reseed, path, "--yes") == 1, fault
@@ -145,7 +145,7 @@ def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, top
                 delete_topics(cloud, topic[fault])
                 create(cloud, topic[fault])
         for fault in ("lower", "higher", "lost", "renewed", "foreign"):
-            (reseed,) = commands(found[fault].remedy)[-1:]
+            reseed = reseed_in(found[fault].remedy)
             assert typed(reseed, path, "--yes", "--wait", "0") == 3, fault
         expected = {
             "lower": list(range(1_000, 1_050)),
@@ -169,6 +169,11 @@ def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, top
         for fault, records in expected.items():
             copied(settings, plan, topic[fault], [*records, *range(5_000, 5_010)])
         assert in_state(settings, plan, topic["gone"], "source_gone").remedy
+
+
+def reseed_in(remedy: str) -> str:
+    """The command to copy again, with its options: the last of that name."""
+    return [each for each in commands(remedy) if " reseed " in each][-1]
 
 
 def test_a_flow_that_accepts_gaps_by_itself_says_so(kafka_pair, topic_name, tmp_path):

@@ -20,7 +20,7 @@ def stamps(settings: ConnectionSettings, topic: str, kind: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": ",".join(settings.bootstrap)})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(60)
 
 
 def in_state(settings: ConnectionSettings, topic: str, state: str) -> PartitionStatus:

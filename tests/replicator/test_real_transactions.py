@@ -219,7 +219,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
             validate_only=False,
         )
     inquiry.check(int(answer.error_code), "setting transaction.version")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         with Inquiry(settings, connection.address) as inquiry:
             if inquiry.finalized.get("transaction.version", 0) == level:

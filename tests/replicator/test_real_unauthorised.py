@@ -46,13 +46,13 @@ def _denial(topic: str, operation: str) -> tuple[object, ...]:
 def deny(settings: ConnectionSettings, topic: str, operation: str) -> None:
     client = AdminClient(settings.librdkafka())
     for future in client.create_acls([AclBinding(*_denial(topic, operation))]).values():
-        future.result(15)
+        future.result(60)
 
 
 def allow(settings: ConnectionSettings, topic: str, operation: str) -> None:
     client = AdminClient(settings.librdkafka())
     for future in client.delete_acls([AclBindingFilter(*_denial(topic, operation))]).values():
-        assert future.result(15)
+        assert future.result(60)
 
 
 @pytest.mark.parametrize(("side", "operation"), [("onprem", "READ"), ("cloud", "WRITE"), ("onprem", "DESCRIBE")])

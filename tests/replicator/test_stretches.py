@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.errors import ProtocolError
@@ -13,7 +13,16 @@ from clusters.records import ControlRecord
 from replicator.errors import NotCopied, ReplicatorError
 from replicator.offsetmap import Run, Stretch
 from replicator.partition import PartitionKey
-from replicator.transactions.positions import BLOCK_STRETCHES, Known, Position, Track, known_in, packed, unpacked
+from replicator.transactions.positions import (
+    BLOCK_STRETCHES,
+    NEWEST_STRETCHES,
+    Known,
+    Position,
+    Track,
+    known_in,
+    packed,
+    unpacked,
+)
 from replicator.transactions.stretches import StretchMap, coalesced
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)
@@ -115,7 +124,11 @@ def begun() -> Known:
     return Known(Position(KEY, SOURCE, TARGET, Run(0, 0), 0))
 
 
-@given(st.lists(st.tuples(st.integers(0, 90), st.booleans(), st.booleans()), max_size=12))
+COUNTS = st.integers(0, 90) | st.sampled_from((2047, 5000))
+
+
+@given(st.lists(st.tuples(COUNTS, st.booleans(), st.booleans()), max_size=8))
+@settings(max_examples=50, deadline=None)
 def test_nothing_is_lost_from_block_to_block_and_from_owner_to_owner(
     transactions: list[tuple[int, bool, bool]],
 ) -> None:
@@ -139,27 +152,75 @@ def test_nothing_is_lost_from_block_to_block_and_from_owner_to_owner(
     known = log.known()
     assert list(known.map.counted) == expected
     assert known.map.position == source
-    assert all(len(block) == BLOCK_STRETCHES for block in known.blocks.values())
-    assert len(known.position.stretches) <= BLOCK_STRETCHES
+    blocks = [known.blocks[number] for number in sorted(known.blocks)]
+    assert all(len(block) == BLOCK_STRETCHES for block in blocks[:-1])
+    assert len(known.position.stretches) <= NEWEST_STRETCHES
 
 
 def test_blocks_go_when_the_target_has_deleted_their_records() -> None:
     log, track = Log(), Track(begun())
-    for number in range(4 * BLOCK_STRETCHES):
+    for number in range(3 * BLOCK_STRETCHES + 100):
         log.write(track.advance([Stretch(2 * number, number, 1)], number + 1, 0, log_start=0))
         track.committed()
-    assert sorted(log.known().blocks) == [0, 1, 2]
-    entries = track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=4 * BLOCK_STRETCHES)
+    assert sorted(log.known().blocks) == [0, 1, 2, 3]
+    assert {len(log.known().blocks[number]) for number in range(3)} == {BLOCK_STRETCHES}
+    log_start = 4 * BLOCK_STRETCHES
+    track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=log_start)
     track.rolled_back()
-    assert sorted(log.known().blocks) == [0, 1, 2]
-    entries = track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=4 * BLOCK_STRETCHES)
-    log.write(entries)
+    assert sorted(log.known().blocks) == [0, 1, 2, 3]
+    log.write(track.advance([], 4 * BLOCK_STRETCHES, 0, log_start=log_start))
     track.committed()
-    assert sorted(log.known().blocks) == [2]
-    assert log.known().map.to_target(0, 10_000) == log.known().blocks[2][0].target
+    assert sorted(log.known().blocks) == [2, 3]
+    assert log.known().map.to_target(0, 100_000) == log.known().blocks[2][0].target
+
+
+def test_a_position_that_is_older_than_its_block() -> None:
+    """A reader may stop between the two records of one transaction: the block has grown, the position says less."""
+    log, track = Log(), Track(begun())
+    seen: list[ControlRecord] = []
+    for number in range(3 * NEWEST_STRETCHES):
+        before = [each for key, each in log.records.items() if key.endswith("position")]
+        expected = list(log.known().map.counted) if before else []
+        log.write(track.advance([Stretch(2 * number, number, 1)], number + 1, 0))
+        track.committed()
+        blocks = [each for key, each in log.records.items() if not key.endswith("position")]
+        if before and blocks and not seen:
+            seen = [*before, *blocks]
+            (mixed,) = known_in(seen).values()
+            assert list(mixed.map.counted) == expected
+    assert seen
+
+
+def test_what_earlier_versions_wrote() -> None:
+    """Schema 1: full blocks of 64 below `block`, of which the position's stretches are the beginning."""
+    about = {"schema": 1, "flow": KEY.flow, "topic": KEY.topic, "partition": KEY.partition}
+    block = about | {"kind": "stretches", "block": 0, "stretches": [[0, 0, 3], [1, 1, 2]]}
+    position = about | {
+        "kind": "position", "target_topic": KEY.target_topic, "source_id": str(SOURCE), "target_id": str(TARGET),
+        "begin": [0, 0], "position": 9, "leader_epoch": 3, "block": 1, "stretches": [[7, 7, 1]], "generation": 1,
+        "order": "", "note": "", "since": 0,
+    }  # fmt: skip
+    log = Log()
+    log.write([("p|stretches|0", block), ("p|position", position)])
+    assert list(log.known().map.counted) == [Stretch(0, 0, 3), Stretch(4, 4, 2), Stretch(7, 7, 1)]
+    track = Track(log.known())
+    entries = track.advance([Stretch(20 + 2 * at, 10 + at, 1) for at in range(100)], 200, 3)
+    log.records.update({key: ControlRecord(0, 9, 0, key, value) for key, value in entries})
+    found = [ControlRecord(0, 1, 0, "p|stretches|0", block), *log.records.values()]
+    (known,) = known_in(found[:1] + [each for each in found[1:] if not each.key.startswith("p|")]).values()
+    assert len(known.map.counted) == 103
 
 
 def test_an_unreadable_record_is_named() -> None:
     record = ControlRecord(3, 17, 0, "k", {"schema": 1, "kind": "position", "flow": "f", "topic": "t", "partition": 0})
     with pytest.raises(ProtocolError, match="partition 3 offset 17"):
         known_in([record])
+
+
+def test_a_block_that_is_missing_is_named() -> None:
+    """Otherwise the map would silently lack what it held."""
+    log, track = Log(), Track(begun())
+    log.write(track.advance([Stretch(2 * at, at, 1) for at in range(NEWEST_STRETCHES + 9)], 99, 0))
+    log.records = {key: each for key, each in log.records.items() if key.endswith("position")}
+    with pytest.raises(ProtocolError, match="block 0 holds 0, and the position counts"):
+        log.known()

@@ -11,6 +11,7 @@ import pytest
 from clusters.control import LEDGER
 from clusters.errors import ClusterError
 from replicator.states import Loud
+from replicator.transactions import positions
 from tests.replicator.transacting import (
     HOME,
     MERGED,
@@ -274,7 +275,8 @@ def test_several_ways_keep_the_order_and_tell_their_way(_name: str, event: Calla
         world.check()
 
 
-def test_the_ledger_is_bounded_and_no_block_is_lost() -> None:
+def test_the_ledger_is_bounded_and_no_block_is_lost(monkeypatch) -> None:
+    monkeypatch.setattr(positions, "BLOCK_STRETCHES", 64)
     world = World(partitions=1)
     for _ in range(200):
         world.fill(1)

@@ -26,7 +26,7 @@ def retired(trouble: Loud | LookAgain, state: Any, *, wanted: bool) -> tuple[Sea
     worker: Any = object.__new__(Worker)
     worker._routes = SimpleNamespace(remove=lambda _route: None)
     worker._discovery = SimpleNamespace(ask_limits=asked.append)
-    came = SimpleNamespace(copied_through=5, acked=4, source_end=9)
+    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0)
     route: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     seat = Seat(KEY, record, wanted=wanted, route=route)

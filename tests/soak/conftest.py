@@ -7,6 +7,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-minutes", type=float, default=None, help="how long tests/soak runs")
+    parser.addoption("--soak-proofs", type=int, default=200, help="how many proofs of live traffic tests/soak makes")
 
 
 @pytest.fixture

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark import difference
-from spark.difference import Difference, compare
-from spark.fingerprint import ChunkSum, Record, print_records, sum_prints
-from spark.verdict import ChunkRow, Confirmed, Counts, judge, proof_root, spans_to_compare
-from spark.window import Place, Span
+from spark.fingerprint import STEP, ChunkSum, Record, print_records, sum_prints, weights
+from spark.judging import difference
+from spark.judging.difference import Difference, compare
+from spark.judging.verdict import ChunkRow, Confirmed, Counts, judge, proof_root, spans_to_compare
+from spark.judging.window import Place
+from spark.reading.spans import Span
 
 PLACE = Place("a-to-b", "orders", "orders", 0)
 distinct = st.integers(0, 40).map(lambda n: [Record(b"%d" % i, b"v%d" % i, i) for i in range(n)])
@@ -105,6 +109,24 @@ def test_the_proof_root_depends_on_the_rows_and_not_on_their_order() -> None:
     assert len({proof_root(rows[:n]) for n in range(6)}) == 6
 
 
+@pytest.mark.parametrize("base", [None, 0])
+def test_repeated_records_that_change_places_are_noticed(base: int | None) -> None:
+    a, b = Record(b"a", None, 1), Record(b"b", None, 1)
+    one, two = print_records([a, b, b, a]), print_records([b, a, a, b])
+    assert sum_prints(one, base=base).same_records(sum_prints(two, base=base))
+    assert not sum_prints(one, base=base).equals(sum_prints(two, base=base))
+
+
+@pytest.mark.parametrize("apart", [1, 1 << 20])
+def test_sums_of_neighbours_join(apart: int) -> None:
+    log = print_records([Record(b"a", b"%d" % (i % 3), 1) for i in range(30)])
+    log = replace(log, offset=log.offset * apart)
+    left, right = log.between(0, 10 * apart), log.between(10 * apart, 30 * apart)
+    assert (sum_prints(left) + sum_prints(right)).order == sum_prints(log).order
+    assert sum_prints(left, base=0).joined_in_place(sum_prints(right, base=0)).order == sum_prints(log, base=0).order
+    assert weights(log.offset).tolist() == [pow(STEP, each, 1 << 64) for each in log.offset.tolist()]
+
+
 def test_sums_notice_what_counts_cannot() -> None:
     log = print_records([Record(b"a", None, 1), Record(b"b", None, 2)])
     other = print_records([Record(b"a", None, 1), Record(b"a", None, 1)])
@@ -121,3 +143,10 @@ def _longest_common(a: list[int], b: list[int]) -> int:
         for j, y in enumerate(b):
             table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
     return table[-1][-1]
+
+
+def test_runs_without_a_single_equal_record_take_no_square_of_their_length() -> None:
+    """Both keys and values other ones, as of a copy whose schema ids nobody translates: nothing pairs."""
+    log = [Record(b"k%d" % i, b"v%d" % i, i) for i in range(20_000)]
+    other = [Record(b"K%d" % i, b"V%d" % i, i) for i in range(20_000)]
+    assert counts(compare(print_records(log), print_records(other))) == {"missing": 20_000, "foreign": 20_000}

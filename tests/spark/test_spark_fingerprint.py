@@ -13,7 +13,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.batches import CorruptBatch, locate, split
+from clusters.varints import zigzag
 from spark.fingerprint import (
     SPARK_SQL,
     ChunkSum,
@@ -22,9 +22,9 @@ from spark.fingerprint import (
     print_records,
     print_slices,
     sum_prints,
-    varint,
 )
-from spark.xxh64 import hash_slices
+from spark.reading.batches import CorruptBatch, locate, split
+from spark.reading.xxh64 import hash_slices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,11 +41,11 @@ def batch_bytes(
     first = batch[0].timestamp
     body = b""
     for delta, record in enumerate(batch):
-        key = varint(-1) if record.key is None else varint(len(record.key)) + record.key
-        value = varint(-1) if record.value is None else varint(len(record.value)) + record.value
-        rest = b"\x00" + varint(record.timestamp - first) + varint(delta) + key + value
+        key = zigzag(-1) if record.key is None else zigzag(len(record.key)) + record.key
+        value = zigzag(-1) if record.value is None else zigzag(len(record.value)) + record.value
+        rest = b"\x00" + zigzag(record.timestamp - first) + zigzag(delta) + key + value
         rest += headers_bin(record.headers)
-        body += varint(len(rest)) + rest
+        body += zigzag(len(rest)) + rest
     newest = max(record.timestamp for record in batch)
     head = (attributes, len(batch) - 1, first, newest, producer, 0, 0, len(batch))
     checked = struct.pack(">hiqqqhii", *head) + (body if payload is None else payload)

@@ -1,23 +1,30 @@
-"""The proof on real brokers: a clean copy is proven; each mutation is reported as exactly its class and count."""
+"""The proof on real brokers: what windows hold, what is left out, what was proven before."""
 
 from __future__ import annotations
 
 import json
+import random
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from pyarrow import parquet
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from replicator.offsetmap import OffsetMap
+from replicator.adoption.foreign import Foreign, JoinedMap
+from replicator.offsetmap import OffsetMap, Stretch
+from replicator.states import Span
 from spark.errors import WrongUse
 from spark.fingerprint import Record
-from spark.observe import Aligned
-from spark.verify import Request, verify
+from spark.judging.observe import Aligned
+from spark.proving import verify
+from spark.request import Request
+from tests.spark.logs import append, packed
+from tests.spark.pages import Seen
 from topology.plan import Plan, PlanCluster, PlanFlow, sealed
 from topology.selectors import Selector, TopicSelection
 
@@ -67,7 +74,7 @@ class Bench:
             config["transactional.id"] = f"{self.topic}-{time.monotonic_ns()}"
         producer = Producer(self.settings[alias].librdkafka(config))
         if transactional:
-            producer.init_transactions(20)
+            producer.init_transactions(60)
             producer.begin_transaction()
         for r in records:
             producer.produce(
@@ -78,9 +85,9 @@ class Bench:
                 headers=list(r.headers),
                 partition=partition,
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         if transactional:
-            (producer.abort_transaction if abort else producer.commit_transaction)(20)
+            (producer.abort_transaction if abort else producer.commit_transaction)(60)
 
     def verify(self, **request: Any) -> dict[str, Any]:
         out = self.directory / f"{time.monotonic_ns()}"
@@ -100,70 +107,14 @@ def bench(kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession)
     return Bench(kafka_pair, topic_name, tmp_path, spark)
 
 
-@pytest.fixture(scope="module")
-def mutated(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Any]:
-    """One proof of one topic that has a mutation a partition."""
-    topic = f"mutated-{time.monotonic_ns()}"
-    bench = Bench(kafka_pair, topic, tmp_path_factory.mktemp("mutated"), spark, len(MUTATIONS))
-    for partition, (mutate, _, _) in enumerate(MUTATIONS.values()):
-        bench.write("onprem", EMPTY_AT_50, partition)
-        bench.write("cloud", mutate(list(EMPTY_AT_50)), partition)
-    return bench.verify()
-
-
 def differences(summary: dict[str, Any]) -> dict[str, int]:
     return {kind: summary[kind] for kind in KINDS if summary[kind]}
-
-
-def swapped(records: list[Record], at: int) -> list[Record]:
-    return [*records[:at], records[at + 1], records[at], *records[at + 2 :]]
 
 
 def changed(records: list[Record], at: int, **change: Any) -> list[Record]:
     r = records[at]
     fields = {"key": r.key, "value": r.value, "timestamp": r.timestamp, "headers": r.headers} | change
     return [*records[:at], Record(**fields), *records[at + 1 :]]
-
-
-EMPTY_AT_50 = changed(log(150), 50, value=b"")
-MUTATIONS: dict[str, tuple[Callable[[list[Record]], list[Record]], dict[str, int], tuple[str, ...]]] = {
-    "first lost": (lambda r: r[1:], {"missing": 1}, ()),
-    "one lost": (lambda r: r[:60] + r[61:], {"missing": 1}, ()),
-    "last lost": (lambda r: r[:-1], {"pending": 1}, ()),
-    "a chunk lost": (lambda r: r[:40] + r[80:], {"missing": 40}, ()),
-    "twice": (lambda r: [*r[:61], r[60], *r[61:]], {"duplicates": 1}, ()),
-    "three times": (lambda r: [*r[:61], r[60], r[60], *r[61:]], {"duplicates": 2}, ()),
-    "one lost, one twice": (lambda r: [*r[:20], *r[21:61], r[60], *r[61:]], {"missing": 1, "duplicates": 1}, ()),
-    "extra at the end": (lambda r: [*r, Record(b"x", b"y", T0)], {"foreign": 1}, ()),
-    "extra inside": (lambda r: [*r[:9], Record(b"x", b"y", T0), *r[9:]], {"foreign": 1}, ()),
-    "value altered": (lambda r: changed(r, 70, value=b"Value 70"), {"altered": 1}, ("value",)),
-    "key altered": (lambda r: changed(r, 70, key=b"K"), {"altered": 1}, ("key",)),
-    "header altered": (lambda r: changed(r, 70, headers=(("n", b"x"),)), {"altered": 1}, ("headers",)),
-    "header null": (lambda r: changed(r, 70, headers=(("n", None),)), {"altered": 1}, ("headers",)),
-    "1 ms later": (lambda r: changed(r, 70, timestamp=T0 + 71), {"altered": 1}, ("timestamp",)),
-    "null for empty": (lambda r: changed(r, 50, value=None), {"altered": 1}, ("value",)),
-    "neighbours swapped": (lambda r: swapped(r, 10), {"reordered": 1}, ()),
-    "swapped over a cut": (lambda r: swapped(r, 39), {"reordered": 1}, ()),
-}
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutation_is_reported_as_its_class_and_count(mutated: dict[str, Any], name: str) -> None:
-    _, expected, components = MUTATIONS[name]
-    partition = list(MUTATIONS).index(name)
-    [counts] = [p for p in mutated["window"]["partitions"] if p["partition"] == partition]
-    assert differences(counts) == expected
-    lost = sum(expected.get(kind, 0) for kind in ("missing", "altered", "reordered", "pending"))
-    assert counts["proven"] == len(EMPTY_AT_50) - lost
-    named = {c for d in mutated["differences"] if d["partition"] == partition for c in d["components"]}
-    assert named == set(components)
-
-
-def test_the_sum_of_all_mutations(mutated: dict[str, Any]) -> None:
-    for kind in KINDS:
-        assert mutated[kind] == sum(expected.get(kind, 0) for _, expected, _ in MUTATIONS.values())
-    assert (mutated["verdict"], mutated["exit_code"], mutated["exact"]) == ("different", 1, True)
-    assert mutated["unproven"] == sum(mutated[kind] for kind in KINDS if kind != "pending")
 
 
 def test_a_clean_copy_is_proven_with_a_stable_root(bench: Bench) -> None:
@@ -174,6 +125,9 @@ def test_a_clean_copy_is_proven_with_a_stable_root(bench: Bench) -> None:
         assert (summary["verdict"], summary["unproven"], summary["proven"]) == ("proven", 0, 150)
     assert one["proof_root"] == two["proof_root"]
     assert one["flows"][0]["topics"][0]["proven"] == 150
+    reports = [Seen(path.read_text(encoding="utf-8")).text for path in bench.directory.glob("*/report.html")]
+    assert len(reports) == 2
+    assert all("0 unproven 150 proven of 150 records (100 %)" in text for text in reports)
 
 
 def test_aborted_records_and_markers_are_no_records(bench: Bench) -> None:
@@ -186,6 +140,21 @@ def test_aborted_records_and_markers_are_no_records(bench: Bench) -> None:
     bench.map = OffsetMap.of([(0, 0), (30, 52)])
     summary = bench.verify(final=True, wait=5.0)
     assert (summary["verdict"], summary["proven"], summary["pending"]) == ("proven", 90, 0)
+
+
+def test_what_was_accepted_when_the_flow_was_adopted_is_left_out_and_all_else_is_not(bench: Bench) -> None:
+    records = log(120)
+    bench.write("onprem", records)
+    for part in (records[:60], records[30:90], records[90:]):  # another copier began again once; ours are the last 30
+        bench.write("cloud", part)
+    copied = Foreign("MirrorMaker 2", 120, 90, (Stretch(0, 0, 60), Stretch(90, 60, 30)), (Span(60, 90),))
+    bench.map = JoinedMap.over(copied, OffsetMap.of([(120, 90)]))
+    summary = bench.verify(final=True)
+    assert (summary["verdict"], summary["proven"], differences(summary)) == ("proven", 120, {})
+    assert any("30 target offsets between 60 and 89 hold what MirrorMaker 2 left" in n for n in summary["not_compared"])
+    bench.map = JoinedMap.over(replace(copied, extra=(Span(60, 85),)), OffsetMap.of([(120, 90)]))
+    summary = bench.verify(final=True)
+    assert (summary["verdict"], differences(summary)) == ("different", {"duplicates": 5})
 
 
 def test_the_tail_is_proven_on_top_of_an_earlier_proof(bench: Bench, tmp_path: Path) -> None:
@@ -232,4 +201,30 @@ def delete_before(bench: Bench, alias: str, offset: int) -> None:
 
     client = AdminClient(bench.settings[alias].librdkafka())
     for future in client.delete_records([TopicPartition(bench.topic, 0, offset)]).values():
-        future.result(20)
+        future.result(60)
+
+
+def test_only_what_was_packed_otherwise_is_opened(bench: Bench) -> None:
+    """As a worker packs: what was tiny is one batch on the target, all else passed on as it is."""
+    records = [Record(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
+    big, tiny = (100, 100), (3,) * 10
+    source = packed(records, (*big, *tiny))
+    copy = packed(records, (*big, sum(tiny)))
+    append(bench.settings["onprem"], bench.topic, {0: source})
+    append(bench.settings["cloud"], bench.topic, {0: copy})
+    summary = bench.verify(chunk=250)
+    assert (summary["verdict"], summary["proven"], summary["unproven"]) == ("proven", 600, 0)
+    rows = parquet.read_table(next(bench.directory.glob("*/chunks.parquet"))).to_pylist()
+    assert {row["by"] for row in rows} == {"batches", "both"}  # none was opened whole
+
+
+def test_what_is_altered_beside_batches_that_are_the_same_is_named(bench: Bench) -> None:
+    records = [Record(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
+    source = packed(records, (100, 100, *(3,) * 10))
+    copy = packed(changed(records, 205, value=b"x"), (100, 100, 30))
+    append(bench.settings["onprem"], bench.topic, {0: source})
+    append(bench.settings["cloud"], bench.topic, {0: copy})
+    summary = bench.verify(chunk=250)
+    assert differences(summary) == {"altered": 1}
+    assert summary["proven"] == 599
+    assert [d["source_offset"] for d in summary["differences"]] == [205]

@@ -21,7 +21,8 @@ from clusters.admin import Admin
 from clusters.control import SLOTS
 from clusters.fleet import slot_owners
 from clusters.settings import ConnectionSettings
-from spark.verify import Request, verify
+from spark.proving import verify
+from spark.request import Request
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
     try:
         yield
         worker.terminate()
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     finally:
         worker.kill()
         worker.wait()

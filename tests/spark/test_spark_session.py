@@ -1,19 +1,18 @@
-"""What is said when Spark cannot start, and the line between driver and tasks; neither needs Spark."""
+"""What is said when Spark cannot start, and what a session is told; nothing here starts Spark."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from spark.errors import JavaMissing
-from spark.lifeline import Driver, hold
-from spark.session import find_java
+from spark.errors import JavaMissing, WrongUse
+from spark.replicate import MUST, settings_for
+from spark.session import _addresses, _further, _seen_by, find_java, is_local, settings_from
+from spark.shipping import PACKAGES, packed
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
@@ -86,31 +85,67 @@ def test_wrong_use_and_silence_are_errors_never_differences(
     assert message in summary["error"]
 
 
-def test_a_task_ends_when_the_driver_hangs_up_and_the_driver_sees_tasks_come_and_go() -> None:
-    seen: list[list[str]] = []
-    driver = Driver("127.0.0.1", lambda present: seen.append(sorted(task["id"] for task in present)))
-    stops = [threading.Event(), threading.Event()]
-    let_go = [hold(driver.address, {"id": name}, stop) for name, stop in zip("ab", stops, strict=True)]
-    _until(lambda: ["a", "b"] in seen)
-    let_go[0]()
-    _until(lambda: seen[-1] == ["b"])
-    assert not stops[1].is_set()
-    driver.hang_up()
-    assert stops[1].wait(5)
+def test_further_settings_are_read_as_spark_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "spark.conf"
+    path.write_text("# ours\n\nspark.executor.memory 2g\nspark.a=b c\nspark.d: e\nspark.empty \n", encoding="utf-8")
+    told = _further({"WATERSHED_SPARK_CONF": str(path)})
+    assert told == {"spark.executor.memory": "2g", "spark.a": "b c", "spark.d": "e", "spark.empty": ""}
+    assert _further({}) == {}
 
 
-def test_a_task_without_driver_ends_at_once() -> None:
-    driver = Driver("127.0.0.1", lambda _present: None)
-    address = driver.address
-    driver.hang_up()
-    stop = threading.Event()
-    hold(address, {"id": "a"}, stop)
-    assert stop.wait(5)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("spark.a b\npassword=hunter2\n", r"spark.conf, line 2: expected `spark.KEY VALUE`$"),
+        ("spark.master yarn", "set WATERSHED_SPARK_MASTER=yarn"),
+        ("spark.submit.deployMode cluster", "must be client"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "spark.conf"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(WrongUse, match=message):
+        _further({"WATERSHED_SPARK_CONF": str(path)})
 
 
-def _until(condition: object, seconds: float = 5.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def test_a_file_of_settings_that_is_not_there_is_named() -> None:
+    with pytest.raises(WrongUse, match=r"cannot read WATERSHED_SPARK_CONF=/nowhere/spark\.conf"):
+        _further({"WATERSHED_SPARK_CONF": "/nowhere/spark.conf"})
+
+
+def test_a_file_wins_over_what_an_application_wants_but_not_over_what_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "spark.conf"
+    lines = "spark.driver.memory 3g", "spark.executor.cores 4", "spark.dynamicAllocation.enabled true", "spark.x y"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    told = settings_from(settings_for(3), MUST, {"WATERSHED_SPARK_CONF": str(path)})
+    assert (told["spark.driver.memory"], told["spark.executor.cores"], told["spark.x"]) == ("3g", "4", "y")
+    assert told["spark.dynamicAllocation.enabled"] == "false"
+    assert (told["spark.cores.max"], told["spark.speculation"], told["spark.ui.enabled"]) == ("3", "false", "false")
+
+
+def test_masters_are_told_apart() -> None:
+    assert [is_local(each) for each in ("local", "local[*]", "local[2,64]", "local-cluster[2,1,512]", "yarn")] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    assert _addresses("spark://a:7077,b:7078") == [("a", 7077), ("b", 7078)]
+    assert _addresses("k8s://https://kube:6443") == [("kube", 6443)]
+    assert _addresses("k8s://kube") == [("kube", 443)]
+    assert _addresses("yarn") == []
+    with pytest.raises(WrongUse, match=r"expected spark://HOST:PORT\[,HOST:PORT\]"):
+        _addresses("spark://a")
+
+
+def test_a_master_that_does_not_answer_is_named_at_once() -> None:
+    with pytest.raises(WrongUse, match=r"no Spark master answers at 127\.0\.0\.1:1 .* Is it running\?"):
+        _seen_by("spark://127.0.0.1:1")
+
+
+def test_executors_get_our_packages_and_need_nothing_else_of_ours(tmp_path: Path) -> None:
+    archive = packed(tmp_path)
+    names = ", ".join(("spark.engine", "spark.replicate", "replicator.worker", "topology.plan", *PACKAGES))
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.engine.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
+    )
+    assert done.stdout.strip() == f"{archive}/spark/engine.py", done.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark.source import Unit, runs_of, stretch_units
+from spark.reading.units import Unit, runs_of, stretch_units
 
 
 def unit(number: int, cluster: str, partition: int, start: int, end: int, skip: tuple[int, ...] = ()) -> Unit:
@@ -21,6 +21,7 @@ def both_sides(partitions: int, chunks: int, size: int) -> list[Unit]:
 
 
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 50), st.integers(1, 8))
+@example(1, 4, 1, 5)
 def test_every_unit_is_read_once_by_few_tasks(partitions: int, chunks: int, size: int, tasks: int) -> None:
     units = both_sides(partitions, chunks, size)
     stretches = stretch_units(units, tasks)

@@ -84,3 +84,29 @@ def test_a_flow_of_another_topology_is_not_taken_over() -> None:
 
 def test_nothing_is_said_of_clusters_that_were_not_seen() -> None:
     assert differences(plan(), seen("a: {topics: {orders: {}}}"), ["watershed.flows"]) == []
+
+
+def test_configs_that_are_kept_equal_are_compared_where_they_are_kept() -> None:
+    orders = "{topics: {orders: {overridden: [retention.ms], configs: {retention.ms: '%s'}}}}"
+    scan = f"a: {orders % 1000}\nb: {orders % 5}"
+    continuous = differences(plan(", sync: {configs: {mode: continuous}}"), seen(scan), [])
+    assert [each.field for each in continuous if each.kind == "topic"] == []
+    once = differences(plan(), seen(scan), [])
+    assert [each.field for each in once if each.kind == "topic"] == ["retention.ms"]
+
+
+def test_partitions_grow_where_the_flow_does_that_and_replicas_are_an_operators() -> None:
+    source, target = "{partitions: 4, replication_factor: 3}", "{partitions: 2, replication_factor: 1, records_end: %d}"
+    scan = f"a: {{topics: {{orders: {source}}}}}\nb: {{brokers: 2, topics: {{orders: {target}}}, flows: {{%s}}}}"
+    known = "a-to-b: {topology: example, plan_hash: x}"
+
+    def told(more: str, records: int, flows: str) -> list[tuple[Any, ...]]:
+        return rows(differences(plan(more), seen(scan % (records, flows)), []))[:2]
+
+    replicas = ("orders", "replication.factor", "1", "2", "unsupported", False)
+    grows = ("orders", "partitions", "2", "4", "safe", True)
+    stays = ("orders", "partitions", "2", "4", "unsafe", False)
+    assert told("", 0, "") == [grows, replicas]
+    assert told("", 9, known) == [grows, replicas]
+    assert told("", 9, "") == [stays, replicas]
+    assert told(", partitions: {mode: fixed}", 9, known) == [stays, replicas]

@@ -395,6 +395,61 @@ def test_the_order_of_waves_changes_no_finding() -> None:
     }
 
 
+# --- fences, hooks, groups
+
+
+def having(*lines: str) -> Change:
+    return ("  flow: a-to-b", "\n".join(("  flow: a-to-b", *(f"  {line}" for line in lines))))
+
+
+@pytest.mark.parametrize(
+    ("fence", "told", "ids"),
+    [
+        ("acl", "checkout: {principal: 'User:c'}", [("second", "bank")]),
+        ("acl", "checkout: {client_id: c}, bank: {principal: 'User:b'}", [("first", "checkout")]),
+        ("quota", "checkout: {client_id: c}, bank: {principal: 'User:b'}", []),
+        ("quota", "checkout: {principal: 'Group:c', client_id: c}, bank: {client_id: b}", [("first", "checkout")]),
+        ("quota", "checkout: {http: 'http://127.0.0.1:1'}, bank: {client_id: b}", [("first", "checkout")]),
+        ("stop", "checkout: {client_id: c}", []),
+    ],
+)
+def test_whom_a_fence_keeps_out(fence: str, told: str, ids: list[tuple[str, str]]) -> None:
+    changes = having(f"fence: {{kind: {fence}}}", f"applications: {{{told}}}")
+    assert [finding.ids for finding in found("MIG822", changes)] == ids
+
+
+def test_a_wave_with_a_fence_of_its_own() -> None:
+    own = ("      producers: [bank]", "      producers: [bank]\n      fence: {kind: acl}")
+    assert [finding.ids for finding in found("MIG822", own)] == [("second", "bank")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        ([having("fence: {kind: external}")], ["migration.fence.hook"]),
+        ([having("fence: {kind: external, hook: gate}")], ["migration.fence.hook"]),
+        ([having("fence: {kind: external, hook: gate}", "hooks: {gate: {python: gate}}")], []),
+        (
+            [having("hooks: {gate: {python: gate}}"), ("{verify: {level: L1}}]", "{check: {hook: gates}}]")],
+            ["migration.waves[0].gates"],
+        ),
+        (
+            [having("hooks: {gate: {python: gate}}"), ("producers: [bank]", "hooks: {rolled_back: [gate, told]}")],
+            ["migration.waves[1].hooks.rolled_back"],
+        ),
+    ],
+)
+def test_hooks_that_are_not_there(changes: list[Change], paths: list[str]) -> None:
+    assert [finding.path for finding in found("MIG823", *changes)] == paths
+
+
+@pytest.mark.parametrize(("group", "count"), [("billing", 0), ("ledger", 0), ("biling", 1)])
+def test_policies_for_groups(group: str, count: int) -> None:
+    findings = found("MIG824", having(f"groups: {{{group}: {{uncommitted: latest}}}}"))
+    assert len(findings) == count
+    assert all("did you mean `billing`" in str(finding.help) for finding in findings)
+
+
 # --- live
 
 FIRST = Wave("first", ("orders",), ("billing",), ("checkout",))
@@ -442,3 +497,33 @@ def test_a_hash_is_of_what_moves() -> None:
         {"strategy": "fenced"},
     ]
     assert len({wave_hash(replace(FIRST, **change)) for change in changes} | {wave_hash(FIRST)}) == 6  # type: ignore[arg-type]
+
+
+def test_who_reads_and_writes_moves_fenced() -> None:
+    both = ("      producers: [bank]", "      producers: [bank, ledger]")
+    assert [finding.ids for finding in found("MIG825", both)] == [("second", "ledger")]
+    assert not found("MIG825", both, having("strategy: fenced"))
+
+
+GOES_ON = having("hooks: {gateway: {python: gateway, on_failure: continue}, ready: {python: ready}}")
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        (having("fence: {kind: external, hook: gateway}"), [("gateway",)]),
+        (("    - name: first", "    - name: first\n      fence: {kind: external, hook: gateway}"), [("gateway",)]),
+        (having("fence: {kind: external, hook: ready}"), []),
+        (having("fence: {kind: external, hook: nobody}"), []),
+    ],
+    ids=["of all", "of a wave", "of another hook", "undefined"],
+)
+def test_a_fence_heeds_its_hook(where: Change, ids: list[tuple[str, ...]]) -> None:
+    assert [finding.ids for finding in found("MIG826", where, GOES_ON)] == ids
+
+
+@pytest.mark.parametrize(("hook", "ids"), [("gateway", [("first", "gateway")]), ("ready", [])])
+@pytest.mark.parametrize("gates", ["before: [", "after: ["])
+def test_a_check_can_say_no(gates: str, hook: str, ids: list[tuple[str, ...]]) -> None:
+    check = (gates, f"{gates}{{check: {{hook: {hook}}}}}, ")
+    assert [finding.ids for finding in found("MIG827", check, GOES_ON)] == ids

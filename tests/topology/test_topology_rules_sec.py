@@ -161,6 +161,20 @@ def test_this_machine_is_not_a_network(address: str) -> None:
     assert found(text.replace("SASL_PLAINTEXT, mechanism: PLAIN", "PLAINTEXT"), "SEC603") == []
 
 
+@pytest.mark.parametrize(
+    ("registry", "severities"),
+    [
+        ('{url: "http://registry.a.example.internal:8081", credentials: {env: R}}', ["error"]),
+        ('{url: "https://registry.a.example.internal", credentials: {env: R}}', []),
+        ('{url: "http://registry.a.example.internal:8081"}', []),
+        ('{url: "http://127.0.0.1:8081", credentials: {env: R}}', []),
+    ],
+)
+def test_the_password_of_a_registry_without_tls(registry: str, severities: list[str]) -> None:
+    text = ends(f"bootstrap: ['127.0.0.1:1'], schema_registry: {registry}", "bootstrap: ['127.0.0.1:2']")
+    assert [finding.severity for finding in found(text, "SEC602")] == severities
+
+
 def ends(one: str, two: str) -> str:
     return clusters(a=one, b=two) + FLOW
 

@@ -28,12 +28,9 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
     ("more", "path"),
     [
         (", provenance: {header: hops}", "provenance.header"),
+        (", delivery: {isolation: read_uncommitted}", "delivery.isolation"),
         (", partitions: {mapping: key}", "partitions.mapping"),
-        (", sync: {configs: {mode: continuous}}", "sync.configs.mode"),
-        (", sync: {groups: {mode: continuous}}", "sync.groups.mode"),
-        (", sync: {acls: {mode: once}}", "sync.acls.mode"),
         (", slo: {on_breach: pause}", "slo.on_breach"),
-        (", offsets: aligned", "offsets"),
     ],
 )
 def test_each_is_told(more: str, path: str) -> None:
@@ -51,7 +48,7 @@ def test_merges_and_transactions_are_done() -> None:
 def test_every_row_is_a_key_of_the_language_and_the_reference_marks_those_that_do_nothing() -> None:
     assert set(_paths(Record(SETTINGS), "")) >= PATHS
     marked = [line for line in reference().splitlines() if "not done by this version" in line]
-    assert any("`sync.groups.mode`" in line for line in marked)
+    assert any("`provenance.header`" in line for line in marked)
     assert not any("`workers.quota`" in line for line in marked)
 
 

@@ -1,4 +1,4 @@
-"""SYC501 to SYC516: what is synchronised beside records."""
+"""SYC501 to SYC518: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ MOVE = (
 )
 DIRECT = (
     "pattern:\n  active_active: {via: direct, members: [a, b], topics: {include: [orders]}, naming: {policy: prefix},\n"
+)
+GLOB = FLOW.replace("[orders]", "[{glob: 'o*'}]")
+ROUND = (
+    "flows:\n  - {source: a, target: b, topics: {include: [o]}, sync: {%s}}\n"
+    "  - {source: b, target: a, topics: {include: [p]}, sync: {%s}}\n"
 )
 SCAN = "--- # topology scan\n"
 REGISTRIES = [f'schema_registry: {{url: "https://{alias}.example.internal/"}}' for alias in "ab"]
@@ -93,6 +98,21 @@ CASES: list[Case] = [
         "other topics on the way back",
         "SYC502",
         FLOW % CONTINUOUS + "  - {source: b, target: a, topics: {include: [rates]}" + CONTINUOUS + "}\n",
+        [],
+    ),
+    (
+        "a renamed group that does not get its name back",
+        "SYC502",
+        PAIR % "sync: {groups: {mode: once, rename: {web: shop}}}"
+        + BOTH.replace("target: a}", "target: a, state: paused}"),
+        ["a-to-b renames group `web` to `shop`, and b-to-a does not", "b-to-a renames group `web`"],
+    ),
+    (
+        "a renamed group that gets its name back",
+        "SYC502",
+        PAIR % EVERY
+        + "  - {source: a, target: b, sync: {groups: {mode: once, rename: {web: shop}}}}\n"
+        + "  - {source: b, target: a, sync: {groups: {mode: once, rename: {shop: web}}}}\n",
         [],
     ),
     (
@@ -267,9 +287,9 @@ CASES: list[Case] = [
     (
         "a prefix, and text behind the name",
         "SYC512",
-        FLOW % ", naming: {policy: template, template: '{topic}.from.{source}'}, sync: {acls: {mode: once}}"
+        GLOB % ", naming: {policy: template, template: '{topic}.from.{source}'}, sync: {acls: {mode: once}}"
         + f"--- # topology scan\na: {{topics: {{orders: {{}}}}, acls: [{ACL % ('ALLOW', 'ord', 'PREFIXED')}]}}\n",
-        ["1 ACL of a would grant more at b: User:app may READ `ord*`"],
+        ["1 ACL of a cannot be said exactly at b, and flow a-to-b does not carry it over: User:app READ topic ord*"],
     ),
     (
         "a denial, and an exact name",
@@ -319,6 +339,20 @@ CASES: list[Case] = [
     ),
     ("names stay", "SYC514", FLOW % ", sync: {schemas: {mode: once}}", []),
     (
+        "values of JSON Schema begin with an id, too",
+        "SYC513",
+        clusters(REGISTRIES[0] + ", " + topics(ORDERS + "schema: json"), REGISTRIES[1]) + FLOW % "",
+        ["the schema ids in `orders` are those of the registry of a; b has another one"],
+    ),
+    (
+        "one side without a registry",
+        "SYC518",
+        clusters(REGISTRIES[0]) + FLOW % ", sync: {schemas: {mode: once}}",
+        ["flow a-to-b carries schemas over, and the file says no schema registry of b"],
+    ),
+    ("no schemas travel", "SYC518", FLOW % ", sync: {schemas: {mode: never}}", []),
+    ("both sides", "SYC518", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),
+    (
         "at least once, of transactions",
         "SYC515",
         clusters(topics(ORDERS + "transactional: true"))
@@ -339,4 +373,18 @@ CASES: list[Case] = [
         ["looks for new topics every 10s (the default), but promises a lag of 2s"],
     ),
     ("the p99 is not the budget where a max is said", "SYC516", FLOW % ", slo: {lag: {p99: 2s, max: 1m}}", []),
+    (
+        "each kind by itself, and only where both run",
+        "SYC517",
+        ROUND
+        % ("quotas: {mode: continuous}, acls: {mode: once}", "quotas: {mode: continuous}, acls: {mode: continuous}"),
+        ["a-to-b and b-to-a both keep client quotas equal, in opposite directions"],
+    ),
+    ("configs of other topics", "SYC517", ROUND % (("configs: {mode: continuous}",) * 2), []),
+    (
+        "configs of the same topics",
+        "SYC517",
+        "defaults: {merge: {allowed: true}}\n" + ROUND.replace("[p]", "[o]") % (("configs: {mode: continuous}",) * 2),
+        ["a-to-b and b-to-a both keep topic configs equal, in opposite directions"],
+    ),
 ]

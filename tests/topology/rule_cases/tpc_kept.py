@@ -45,6 +45,15 @@ CASES: list[Case] = [
         "a: {topics: {app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-07-topic: {}, app-store-changelog: {}, app: {}}}\n",
         ["copies `app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-07-topic`"],
     ),
+    (
+        "a store that a wave moves with its application, and one that stays",
+        "TPC402",
+        "flows:\n  - source: a\n    target: b\n"
+        "    topics: {include: [orders, app-x-changelog, app-y-changelog], allow_internal: true}\n"
+        "migration:\n  flow: a-to-b\n  strategy: fenced\n  waves:\n"
+        "    - {name: all, topics: [orders, app-x-changelog], consumers: [app], producers: [app]}\n",
+        ["copies `app-y-changelog`"],
+    ),
     ("as many replicas as brokers", "TPC403", clusters(b="facts: {brokers: 3}") + FLOW % ", replication_factor: 3", []),
     ("brokers unknown", "TPC403", FLOW % ", replication_factor: 7", []),
     (

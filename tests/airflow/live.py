@@ -1,0 +1,294 @@
+"""A real Airflow on a real database, real brokers, real applications, and a topology file with two waves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import DateTime, column, create_engine, table, update
+
+from clusters.settings import connection_settings
+from clusters.status import read_status
+from lab import airflow, apps, postgres, sessions
+from lab.airflow_rest import Client, Question, Task
+from lab.load import create_topics
+from lab.process import Process, alive, children
+from replicator.apply import apply_plan
+from topology import compile_path
+from topology.plan import Plan
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+T = TypeVar("T")
+PARTITIONS = 2
+SECONDS = 900.0  # for what takes seconds on a quiet machine, and minutes on one where every core has twenty takers
+THINK_SECONDS = 4.0  # Airflow 3.3.2 fails a task whose approval comes before the scheduler has seen its process end
+DATABASE = "WATERSHED_LIVE_DATABASE"  # `sqlite` in the environment: not on Postgres though there is one
+SETTINGS = {
+    # On a busy machine heartbeats come late, and Airflow takes the living for dead: nobody is dead before two minutes.
+    # Those whom a test kills, it makes look long dead in the database (`Live.kill`).
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "120",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+}
+JOBS = {"scheduler": "SchedulerJob", "triggerer": "TriggererJob"}
+LONG_DEAD = timedelta(hours=1)
+FILE = """
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: tests}}
+clusters:
+  onprem: {{bootstrap: ["{onprem}"], cluster_id: {onprem_id}, security: {{protocol: PLAINTEXT}}}}
+  cloud: {{bootstrap: ["{cloud}"], cluster_id: {cloud_id}, security: {{protocol: PLAINTEXT}}}}
+flows:
+  - source: onprem
+    target: cloud
+    suffix: {name}
+    topics: {{include: [{name}.orders, {name}.paid]}}
+    workers: {{engine: process, discovery: 1s}}
+  - source: cloud
+    target: onprem
+    suffix: {name}
+    state: paused
+    topics: {{include: [{name}.orders]}}
+    workers: {{engine: process, discovery: 1s}}
+migration:
+  flow: onprem-to-cloud-{name}
+  applications:
+    {name}-billing: {{http: "{billing}"}}
+    orders: {{http: "{orders}"}}
+    {name}-ledger: {{http: "{ledger}"}}
+    payments: {{http: "{payments}"}}
+  waves:
+    - name: orders
+      topics: [{name}.orders]
+      consumers: [{name}-billing]
+      producers: [orders]
+      gates:
+        before: [{{lag: {{max_records: 5000, hold: 4s}}}}, {{verify: {{level: L1}}}}, {{hold: {{for: 6s}}}}, {{approval: team-orders}}]
+        after: [{{stragglers: {{watch: 2s}}}}, {{verify: {{level: L1}}}}]
+      rollback: {{until: 1h, reverse: cloud-to-onprem-{name}}}
+    - name: paid
+      after: [orders]
+      topics: [{name}.paid]
+      consumers: [{name}-ledger]
+      producers: [payments]
+      gates:
+        before: [{{lag: {{max_records: 5000, hold: 1s}}}}, {{verify: {{level: L1}}}}, {{approval: team-paid}}]
+        after: [{{stragglers: {{watch: 2s}}}}, {{verify: {{level: L1}}}}]
+      rollback: {{none: a test has no way back}}
+"""  # noqa: E501
+
+
+@dataclass(slots=True)
+class Live:
+    """`client` is the admin's; DAGs are called KIND__name."""
+
+    name: str
+    home: Path
+    plan: Plan
+    airflow: airflow.Airflow
+    client: Client
+    apps: dict[str, apps.App]
+    database: str
+
+    @property
+    def dag(self) -> str:
+        return f"migrate__{self.name}"
+
+    def user(self, name: str) -> Client:
+        return Client(self.airflow.url, name)
+
+    def folder(self, run: str, task: str) -> Path:
+        return self.home / "state" / "runs" / self.dag / run / task
+
+    def task(self, run: str, name: str, dag: str = "") -> Task:
+        return next(task for task in self.client.tasks(dag or self.dag, run) if task.name == name)
+
+    def wait_task(self, run: str, name: str, *states: str, dag: str = "") -> Task:
+        """Raises AssertionError with the log's end when the task fails instead."""
+
+        def there() -> Task | None:
+            task = self.task(run, name, dag)
+            if task.state in ("failed", "upstream_failed") and task.state not in states:
+                raise AssertionError(f"{name} is {task.state}: {self.client.log(dag or self.dag, run, name)[-15:]}")
+            return task if task.state in states else None
+
+        return until(there, f"task {name} to be {' or '.join(states)}")
+
+    def question(self, run: str, task: str, dag: str = "") -> Question:
+        """Once it is asked, and Airflow is ready to be answered."""
+
+        def asked() -> Question | None:
+            return next((q for q in self.client.questions(dag or self.dag, run) if q.task == task), None)
+
+        found = until(asked, f"the question of {task}")
+        time.sleep(THINK_SECONDS)
+        return found
+
+    def task_process(self, task: str) -> Process:
+        """The process in which the running task's own code runs: the child of its supervisor."""
+        return until(lambda: self._task_process(), f"the process of {task}")
+
+    def _task_process(self) -> Process | None:
+        scheduler = self.airflow.components["scheduler"]
+        for worker in children(scheduler):
+            for runner in children(worker):
+                return runner
+        return None
+
+    def kill(self, component: str, *, whole: bool) -> None:
+        """SIGKILL, a while ago. whole: with everything that it has started, as when its container dies."""
+        leader = self.airflow.components[component]
+        for process in sessions.members(leader) if whole else [leader]:
+            os.kill(process.pid, signal.SIGKILL)
+        until(lambda: not alive(leader), f"the end of {component}")
+        self._is_long_dead(JOBS[component])
+        self.airflow = airflow.revive(self.airflow)
+
+    def _is_long_dead(self, job: str) -> None:
+        jobs = table("job", column("job_type"), column("latest_heartbeat", DateTime(timezone=True)))
+        engine = create_engine(self.database)
+        with engine.begin() as connection:
+            connection.execute(
+                update(jobs).where(jobs.c.job_type == job).values(latest_heartbeat=datetime.now(UTC) - LONG_DEAD)
+            )
+        engine.dispose()
+
+    def states(self, run: str) -> dict[str, str | None]:
+        return {task.name: task.state for task in self.client.tasks(self.dag, run)}
+
+    def failures(self, dag: str, run: str) -> dict[str, list[str]]:
+        """The ends of the logs of what failed."""
+        failed = [task.name for task in self.client.tasks(dag, run) if task.state == "failed"]
+        return {name: self.client.log(dag, run, name)[-8:] for name in failed}
+
+    def where(self, *names: str) -> dict[str, tuple[str, str]]:
+        seen = {name: apps.describe(self.apps[name]) for name in names}
+        return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
+
+
+def until(look: Callable[[], T | None], what: str, seconds: float = SECONDS) -> T:
+    """What it gives once that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.2)
+    return found
+
+
+def kill_program(folder: Path) -> int:
+    """SIGKILL to a detached program (a Spark application) with all it has started; its pid."""
+    record = until(lambda: folder / "process.json" if (folder / "process.json").exists() else None, f"{folder}")
+    known = json.loads(record.read_text())
+    for process in sessions.members(Process(known["pid"], known["started"])):
+        os.kill(process.pid, signal.SIGKILL)
+    return int(known["pid"])
+
+
+@contextmanager
+def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
+    """Everything up to a flow that copies, and an Airflow whose DAGs are parsed."""
+    with database() as url:
+        (home / "topologies").mkdir(parents=True)
+        started = None
+        try:
+            web = airflow.launch(
+                home / "airflow",
+                topologies=home / "topologies",
+                state=home / "state",
+                database=url,
+                settings=SETTINGS,
+            )
+            started = _applications(pair, name, home / "apps")
+            path = home / "topologies" / f"{name}.yaml"
+            path.write_text(_file(pair, name, started))
+            plan = compile_path(path)
+            apply_plan(plan, lambda alias: connection_settings(plan.cluster(alias)))
+            with _workers(plan, home):
+                own = url or f"sqlite:///{home / 'airflow' / 'airflow.db'}?timeout=60"
+                live = Live(name, home, plan, airflow.wait_healthy(web), Client(web.url), started, own)
+                _served(plan)
+                live.client.wait_for_dag(live.dag)
+                yield live
+        finally:
+            airflow.down(home / "airflow", grace=5.0)
+            apps.stop(home / "apps")
+            for record in (home / "state").rglob("process.json"):
+                kill_program(record.parent)
+
+
+@contextmanager
+def database() -> Iterator[str | None]:
+    """Postgres where there is one, else SQLite."""
+    if postgres.missing() or os.environ.get(DATABASE) == "sqlite":
+        yield None
+        return
+    with postgres.running() as server:
+        yield server.url
+
+
+def _applications(pair: Lab, name: str, home: Path) -> dict[str, apps.App]:
+    here = pair.clusters["onprem"]
+    create_topics(here.bootstrap, [f"{name}.orders", f"{name}.paid"], PARTITIONS)
+    at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
+    found = {
+        "orders": apps.start(home, "orders", ["lab.orders", "--topics", f"{name}.orders", "--rate", "80", *at]),
+        "payments": apps.start(home, "payments", ["lab.orders", "--topics", f"{name}.paid", "--rate", "40", *at]),
+    }
+    for group, topic in ((f"{name}-billing", "orders"), (f"{name}-ledger", "paid")):
+        found[group] = apps.start(home, group, ["lab.billing", "--group", group, "--topics", f"{name}.{topic}", *at])
+    for group in (f"{name}-billing", f"{name}-ledger"):
+        apps.wait_for(found[group], "processed", 20)
+    return found
+
+
+def _file(pair: Lab, name: str, started: dict[str, apps.App]) -> str:
+    http = {each: app.http for each, app in started.items()}
+    return FILE.format(
+        name=name,
+        onprem=pair.clusters["onprem"].bootstrap,
+        onprem_id=pair.clusters["onprem"].cluster_id,
+        cloud=pair.clusters["cloud"].bootstrap,
+        cloud_id=pair.clusters["cloud"].cluster_id,
+        billing=http[f"{name}-billing"],
+        ledger=http[f"{name}-ledger"],
+        orders=http["orders"],
+        payments=http["payments"],
+    )
+
+
+@contextmanager
+def _workers(plan: Plan, home: Path) -> Iterator[None]:
+    from tests.replicator.real import workers
+
+    with workers(plan, "cloud", home) as start, workers(plan, "onprem", home) as start_back:
+        start()
+        start_back()
+        yield
+
+
+def _served(plan: Plan) -> None:
+    target = connection_settings(plan.cluster("cloud"))
+    assert plan.migration is not None
+    flow = plan.migration.flow
+
+    def copying() -> bool:
+        reports = [each for each in read_status(target) if each.flow == flow]
+        return len([each for each in reports if each.source_position > 0]) == 2 * PARTITIONS
+
+    until(copying, "a worker that copies every partition")

@@ -1,0 +1,130 @@
+"""A way back by the operators: the tasks of `rollback__NAME` in turn, over the world in memory of tests/cutover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from plugins import watershed_cutover, watershed_steps, watershed_waves
+from plugins.watershed_courses import AS_DECLARED, EVERYTHING, planned, rows_of
+from plugins.watershed_journal import done_waves
+from plugins.watershed_process import Detached
+from plugins.watershed_spark import attach_or_start
+from plugins.watershed_steps import Order, Patience
+from plugins.watershed_waves import BeginWaveOperator, EndWaveOperator
+from tests.airflow.test_airflow_cutover import RUN, context, event_of
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, FakeLog, a_migration
+from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+
+DAG = "rollback__shop"
+PLAN = back_plan()
+POLICY_BACK = replace(POLICY, reverse=REVERSE, consumer_lag=None)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
+    """Its wave has moved; drivers of rollbacks act on it."""
+    world, log = BackWorld(), FakeLog()
+    assert a_migration(world, log, plan=PLAN, policy=POLICY_BACK, run_id="migrate.there.all").run().state == "done"
+    for _ in range(6):
+        world.tick()
+    world.chain = lambda: a_migration(world, log, "reader", plan=PLAN).journal.refresh()  # type: ignore[attr-defined]
+
+    def migration(order: Order, **hooks: Any) -> Any:
+        pause = hooks.pop("sleep", None)
+
+        def sleep(seconds: float) -> None:
+            world.sleep(seconds)
+            if not isinstance(getattr(pause, "__self__", None), Patience) and pause is not None:
+                pause(0.0)
+
+        return a_rollback(world, log, "airflow", run_id=order.journal_run, sleep=sleep, **hooks)
+
+    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> Detached:
+        return attach_or_start(
+            folder, "tests.airflow.programs.proof", ["--out", "{out}", "--verdict", "proven"], topology, log
+        )
+
+    frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
+    for module in (watershed_cutover, watershed_steps, watershed_waves):
+        monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
+    monkeypatch.setattr(Order, "migration", migration)
+    monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
+    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
+    monkeypatch.setattr(watershed_waves, "chain_of", lambda _plan: world.chain())  # type: ignore[attr-defined]
+    return world
+
+
+def told(**more: Any) -> dict[str, Any]:
+    return {"kind": "rollback", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""} | more
+
+
+def perform(row: Any) -> None:
+    from airflow.sdk.exceptions import TaskDeferred
+
+    operator = watershed_cutover.CutoverStepOperator if row.asks is None else watershed_cutover.CutoverApprovalOperator
+    task, work = operator(row=row, **told(approval="auto")), context(row.task)
+    work["ti"].dag_id = DAG
+    act: Any = lambda: task.execute(work)  # noqa: E731
+    while True:
+        try:
+            return act()
+        except TaskDeferred as deferred:
+            event = event_of(deferred.trigger)
+            act = lambda: task.come_back(work, event)  # noqa: E731, B023
+
+
+def test_a_rollback_task_by_task_brings_everything_home(world: BackWorld) -> None:
+    for row in rows_of(planned(PLAN, "rollback", "all")):
+        perform(row)
+    assert {name: app.side for name, app in world.apps.items()} == {GROUP: "source", PRODUCER: "source"}
+    chain = world.chain()  # type: ignore[attr-defined]
+    assert chain.run(f"rollback.{RUN}.all")[-1].observation["state"] == "done"
+    assert done_waves(PLAN, chain) == {}
+    end = EndWaveOperator(**told())
+    work = context("end")
+    assert end.execute(work)["kind"] == "rollback"
+
+
+def test_the_end_looks_into_the_journal(world: BackWorld) -> None:
+    end = EndWaveOperator(**told())
+    with pytest.raises(AirflowFailException, match="never began"):
+        end.execute(context("end"))
+    perform(rows_of(planned(PLAN, "rollback", "all"))[0])
+    with pytest.raises(AirflowFailException, match="is not done: its last entry is preflight_back"):
+        end.execute(context("end"))
+
+
+def begin(kind: str = "migrate", **more: Any) -> BeginWaveOperator:
+    operator = BeginWaveOperator(**told(kind=kind))
+    operator.waves = ["all"]
+    for name, value in more.items():
+        setattr(operator, name, value)
+    return operator
+
+
+def test_a_wave_begins_when_the_journal_lets_it(world: BackWorld) -> None:
+    with pytest.raises(AirflowSkipException, match=r"wave all is done: migrate\.there\.all"):
+        begin().choose_branch(context("begin"))
+    with pytest.raises(AirflowSkipException, match="not among the chosen"):
+        begin(waves=["other"]).choose_branch(context("begin"))
+    with pytest.raises(AirflowFailException, match="choose at least one"):
+        begin("rollback", waves=[]).choose_branch(context("begin"))
+    assert begin("rollback").choose_branch(context("begin")) == "all.preflight_back"
+    assert begin(rehearsal=True).choose_branch(context("begin")) == "all.preflight"
+    assert begin(rehearsal=True, strategy="fenced").choose_branch(context("begin")) == "all.other_strategy.to_approval"
+
+
+def test_a_second_run_is_refused_and_names_the_holder(world: BackWorld) -> None:
+    perform(rows_of(planned(PLAN, "rollback", "all"))[0])
+    with pytest.raises(AirflowFailException, match=rf"held by run rollback\.{RUN}\.all, begun by ann"):
+        begin().choose_branch(context("begin"))
+
+
+def test_what_is_moved_as_one_has_no_wave_in_its_name() -> None:
+    assert Order("sha256:1", EVERYTHING, (), "failover__shop", "r", "failover").journal_run == "failover.r"

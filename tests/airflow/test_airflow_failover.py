@@ -1,0 +1,289 @@
+"""`failover__NAME` and `failback__NAME` by the operators, over the world in memory of tests/cutover: what was chosen at
+the trigger reaches the policy, and whoever approves is shown the loss before the promotion."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators import hitl
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
+
+from clusters.names import TopicPartition
+from cutover.actions import AskApproval
+from cutover.driver import Migration
+from cutover.failover.loss import Loss, PartitionLoss, declared
+from cutover.journal.chain import Journal, outcome_of
+from cutover.observations import PartitionSight
+from plugins import watershed_cutover, watershed_steps, watershed_waves
+from plugins.watershed_courses import AS_DECLARED, EVERYTHING, NOTHING_CHOSEN, Choices, course_of, planned, rows_of
+from plugins.watershed_evidence import evidence_text
+from plugins.watershed_params import choices_of
+from plugins.watershed_process import Detached
+from plugins.watershed_spark import attach_or_start
+from plugins.watershed_steps import Order, Patience
+from plugins.watershed_waves import BeginWaveOperator
+from tests.airflow.test_airflow_cutover import RUN, context, event_of
+from tests.cutover.failover_world import FailoverWorld, a_dead_source
+from tests.cutover.world import EVIDENCE, GROUP, PRODUCER, FakeLog
+from tests.cutover.world_back import Mirror, back_plan
+
+PLAN = back_plan()
+ANSWER = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": "ops"}}
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
+    """The journal; drivers act on its world, the attribute `world`."""
+    log = FakeLog()
+    log.world = a_dead_source()  # type: ignore[attr-defined]
+
+    def migration(order: Order, **hooks: Any) -> Any:
+        world: FailoverWorld = log.world  # type: ignore[attr-defined]
+        pause = hooks.pop("sleep", None)
+
+        def sleep(seconds: float) -> None:
+            world.sleep(seconds)
+            if not isinstance(getattr(pause, "__self__", None), Patience) and pause is not None:
+                pause(0.0)
+
+        journal = Journal(log, "shop", "airflow", world.clock)
+        course = course_of(PLAN, order.kind, order.wave, "", journal.refresh(), order.journal_run, order.choices)
+        return Migration(
+            PLAN, course=course, journal=journal, run_id=order.journal_run, sleep=sleep, clock=world.clock,
+            world=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
+        )  # fmt: skip
+
+    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> Detached:
+        told = ["--out", "{out}", "--verdict", "proven"]
+        return attach_or_start(folder, "tests.airflow.programs.proof", told, topology, log)
+
+    frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
+    for module in (watershed_cutover, watershed_steps, watershed_waves):
+        monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
+    monkeypatch.setattr(Order, "migration", migration)
+    monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
+    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_detail: None)
+    return log
+
+
+def world_of(log: FakeLog) -> FailoverWorld:
+    found: FailoverWorld = log.world  # type: ignore[attr-defined]
+    return found
+
+
+def entries(log: FakeLog, kind: str = "failover") -> Any:
+    return Journal(log, "shop", "reader", world_of(log).clock).refresh().run(f"{kind}.{RUN}")
+
+
+def outcome(log: FakeLog, step: str, kind: str = "failover") -> Any:
+    found = outcome_of(entries(log, kind), step)
+    assert found is not None, step
+    return found[0]
+
+
+def operator(kind: str, row: Any, approval: str) -> Any:
+    made = watershed_cutover.CutoverStepOperator if row.asks is None else watershed_cutover.CutoverApprovalOperator
+    told = {"kind": kind, "wave": EVERYTHING, "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""}
+    return made(row=row, approval=approval, **told)
+
+
+def perform(kind: str, params: dict[str, Any], upto: str = "", approval: str = "manual") -> list[str]:
+    """The tasks of the DAG in turn, with this said at its trigger; what people were shown. Each of them approves."""
+    shown: list[str] = []
+    for row in rows_of(planned(PLAN, kind, EVERYTHING)):  # type: ignore[arg-type]
+        task, work = operator(kind, row, approval), context(row.task)
+        work["params"] = params
+        work["ti"].dag_id = f"{kind}__shop"
+        act: Any = lambda: task.execute(work)  # noqa: B023, E731
+        while True:
+            try:
+                act()
+                break
+            except TaskDeferred as deferred:
+                event = event_of(deferred.trigger)
+                act = lambda: task.come_back(work, event)  # noqa: B023, E731
+            except TaskAwaitingInput:
+                shown.append(task.body)
+                act = lambda: task.execute_complete(work, ANSWER)  # noqa: B023, E731
+        if row.task == upto:
+            break
+    return shown
+
+
+def test_the_loss_is_shown_to_whoever_approves_before_anything_is_promoted(log: FakeLog) -> None:
+    shown = perform("failover", {}, upto="accept_loss")
+    loss = outcome(log, "declare_loss")["loss"]
+    assert loss["offsets"] > 0
+    [text] = shown
+    assert f"at most {loss['offsets']:,} |" in text
+    assert f"up to when the source was last seen | {loss['rpo_ms'] / 1000:,.1f} |" in text
+    assert f"until now | {loss['at_most_ms'] / 1000:,.1f} |" in text
+    assert text.index("What is lost") < text.index("source gone")
+    assert outcome(log, "accept_loss")["approvals"][0]["by"] == "ops"
+    assert world_of(log).apps[PRODUCER].side == "source"
+
+
+def test_a_failover_and_the_way_back_task_by_task(log: FakeLog) -> None:
+    perform("failover", {"accept_loss": "any"}, approval="auto")
+    world = world_of(log)
+    assert {name: app.side for name, app in world.apps.items()} == {GROUP: "target", PRODUCER: "target"}
+    assert outcome(log, "accept_loss")["by"] == "--accept-loss any"
+    for _ in range(5):
+        world.tick()
+    lost = len(world.lost)
+    world.revive()
+    world.sleep(0.5)
+    with pytest.raises(AirflowFailException, match="in Airflow, --divergence is the parameter divergence"):
+        perform("failback", {})
+    log.records = [each for each in log.records if not each["run"].startswith("failback")]  # another run of the DAG
+    [text] = perform("failback", {"divergence": "skip"})
+    assert f"{lost} records that were never copied" in text
+    assert {name: app.side for name, app in world.apps.items()} == {GROUP: "source", PRODUCER: "source"}
+    assert entries(log, "failback")[-1].observation["state"] == "done"
+
+
+def test_more_than_was_accepted_is_refused_and_taken_back(log: FakeLog) -> None:
+    with pytest.raises(AirflowFailException, match=r"more than the 0 .* --accept-loss is the parameter accept_loss"):
+        perform("failover", {"accept_loss": 0})
+    assert world_of(log).flow_state == "running"
+
+
+def test_a_source_that_answers_is_fenced_only_if_that_was_chosen(log: FakeLog) -> None:
+    log.world = FailoverWorld()  # type: ignore[attr-defined]
+    with pytest.raises(AirflowFailException, match="parameter though_source_answers"):
+        perform("failover", {})
+    log.records.clear()
+    perform("failover", {"though_source_answers": True, "accept_loss": "0"})
+    steps = [entry.step for entry in entries(log)]
+    assert steps.index("fence_source") < steps.index("stop_forwarding")
+    assert entries(log)[-1].observation["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "choices"),
+    [
+        ("failover", {}, NOTHING_CHOSEN),
+        ("failover", {"accept_loss": "", "though_source_answers": False, "waves": []}, NOTHING_CHOSEN),
+        ("failover", {"accept_loss": "17"}, Choices(accept_loss=17)),
+        ("failover", {"accept_loss": 0}, Choices(accept_loss=0)),
+        ("failover", {"accept_loss": "any"}, Choices(accept_loss=sys.maxsize)),
+        ("failover", {"though_source_answers": True}, Choices(though_source_answers=True)),
+        ("failover", {"waves": ["all"]}, Choices(waves=("all",))),
+        ("failback", {"divergence": "refuse"}, NOTHING_CHOSEN),
+        ("failback", {"divergence": "reread"}, Choices(stranded="reread")),
+        ("rollback", {"stranded": "skip", "waves": ["all"]}, Choices(stranded="skip")),
+        ("migrate", {"waves": ["all"], "strategy": "fenced"}, NOTHING_CHOSEN),
+    ],
+)
+def test_what_is_said_is_what_is_chosen(kind: Any, params: dict[str, Any], choices: Choices) -> None:
+    assert choices_of(kind, params) == choices
+    order = Order("sha256:1", EVERYTHING, ("a", "b"), "d", RUN, kind, choices=choices)
+    assert Order.of_json(order.to_json()) == order
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "said"),
+    [
+        ("failover", {"accept_loss": "-1"}, "accept_loss is `-1`: say a number of records"),
+        ("failover", {"accept_loss": "all"}, "accept_loss is `all`"),
+        ("failover", {"accept_loss": True}, "accept_loss is `True`"),
+        ("failover", {"though_source_answers": "no"}, "say true or false"),
+        ("failback", {"divergence": "merge"}, "`merge` is none of refuse, skip and reread"),
+        ("rollback", {"stranded": "drop"}, "`drop` is none of"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything(
+    log: FakeLog, kind: Any, params: dict[str, Any], said: str
+) -> None:
+    begin = BeginWaveOperator(kind=kind, wave=EVERYTHING, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
+    begin.waves = ["all"] if kind != "rollback" else [EVERYTHING]
+    with pytest.raises(AirflowFailException, match=said):
+        begin.choose_branch(context("begin") | {"params": params})
+    assert log.records == []
+
+
+def test_a_loss_that_nobody_could_accept_is_refused_before_anything(log: FakeLog) -> None:
+    begin = BeginWaveOperator(kind="failover", wave=EVERYTHING, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
+    begin.waves = []
+    with pytest.raises(AirflowFailException, match="say in accept_loss"):
+        begin.choose_branch(context("begin") | {"params": {"approval": "auto"}})
+    ready = context("begin") | {"params": {"approval": "auto", "accept_loss": 5}}
+    assert begin.choose_branch(ready) == f"{EVERYTHING}.failover_preflight"
+
+
+@pytest.mark.parametrize("choices", [Choices(accept_loss=5), Choices(though_source_answers=True)])
+def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: Choices) -> None:
+    chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
+    for course in (
+        planned(PLAN, "failover", EVERYTHING, choices=choices),
+        course_of(PLAN, "failover", EVERYTHING, "", chain, choices=choices),
+    ):
+        assert course.policy.accept_loss == choices.accept_loss
+        assert course.policy.though_source_answers == choices.though_source_answers
+        assert ("fence_source" in {step.name for step in course.steps}) == choices.though_source_answers
+
+
+@pytest.mark.parametrize("way", ["skip", "reread", None])
+def test_what_becomes_of_records_of_one_side_reaches_the_policy_of_a_way_back(log: FakeLog, way: Any) -> None:
+    perform("failover", {"accept_loss": "any"})
+    chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
+    course = course_of(PLAN, "failback", EVERYTHING, "", chain, choices=Choices(stranded=way))
+    assert course.policy.stranded == way
+
+
+def test_a_fence_is_taken_back_though_the_choice_is_not_repeated(log: FakeLog) -> None:
+    """Also on the command line: --resume and --abandon know it from the journal."""
+    log.world = FailoverWorld()  # type: ignore[attr-defined]
+    perform("failover", {"though_source_answers": True, "accept_loss": "any"}, upto="stop_forwarding")
+    chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
+    assert course_of(PLAN, "failover", EVERYTHING, "", chain).policy.though_source_answers
+
+
+def test_a_dry_run_says_what_the_choice_adds(log: FakeLog) -> None:
+    row = next(row for row in rows_of(planned(PLAN, "failover", EVERYTHING)) if row.task == "stop_forwarding")
+    task, work = operator("failover", row, "manual"), context(row.task)
+    assert len(task.rehearsed(work)) == 1
+    work["params"] = {"though_source_answers": True}
+    told = task.rehearsed(work)
+    assert "producers stop at onprem" in told[0][0]
+    assert "the fence is lowered" in str(told[0][1])
+
+
+def test_a_loss_of_which_little_is_known_is_shown_as_such() -> None:
+    seen = TopicPartition("orders|<b>", 0)
+    sights = {seen: PartitionSight(1_234, 3, 1_763_000_000_000, 1_763_000_000_000 - 2_500)}
+    loss = declared(1_763_000_060_000, [seen, TopicPartition("orders|<b>", 1)], {}, sights)
+    assert isinstance(loss, Loss)
+    assert isinstance(loss.partitions[0], PartitionLoss)
+    text = evidence_text(
+        AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json(), "told": loss.told()}})
+    )
+    assert "at most 1,234 |" in text
+    assert "seconds of writes, up to when the source was last seen | unknown |" in text
+    assert "| orders\\|\\<b\\>-0 | 0 | 1,234 | 1,234 |" in text
+    assert "| orders\\|\\<b\\>-1 | 0 | None | unknown |" in text
+    assert "the source was last seen | 2025-11-13" in text
+
+
+def test_many_partitions_are_cut_short() -> None:
+    places = [TopicPartition("t", n) for n in range(30)]
+    sights = {place: PartitionSight(10, 0, 2 * 10**12, 2 * 10**12) for place in places}
+    loss = declared(2 * 10**12, places, {}, sights)
+    text = evidence_text(AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json()}}))
+    assert text.count("| 10 | 10 |") == 20
+    assert "and 10 more partitions" in text
+
+
+def test_the_wave_of_several_is_named_in_the_order_of_the_file() -> None:
+    migration = PLAN.migration
+    assert migration is not None
+    one = migration.waves[0]
+    plan = replace(PLAN, migration=replace(migration, waves=(one, replace(one, name="more"))))
+    assert planned(plan, "failover", EVERYTHING, choices=Choices(waves=("more", "all"))).wave.name == "all+more"
+    assert planned(plan, "failover", EVERYTHING, choices=Choices(waves=("more",))).wave.name == "more"

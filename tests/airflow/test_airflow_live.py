@@ -1,0 +1,168 @@
+"""Migrations in a real Airflow with its LocalExecutor, on Postgres where there is one, whose parts are killed with
+SIGKILL meanwhile. The journal and the applications' own records are the judges."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cutover.driver import Migration
+from cutover.errors import Locked
+from cutover.journal.chain import Entry
+from lab import apps, postgres
+from lab.account import account, find_applications
+from lab.airflow_rest import AirflowAnswered
+from plugins.watershed_journal import done_waves, journal_of
+from tests.airflow.live import DATABASE, Live, kill_program, running, until
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+pytestmark = [pytest.mark.kafka, pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2000)]
+RUN = "live"
+
+
+@pytest.fixture(scope="module")
+def live(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with running(kafka_pair, "move", tmp_path_factory.mktemp("live")) as found:
+        found.client.unpause(found.dag)
+        found.client.trigger(found.dag, RUN, {"waves": ["orders", "paid"]})
+        yield found
+
+
+def journal(live: Live, wave: str) -> list[Entry]:
+    return journal_of(live.plan, "a test").refresh().run(f"migrate.{RUN}.{wave}")
+
+
+def test_the_database_is_postgres(live: Live) -> None:
+    if why := postgres.missing() or ("SQLite is asked for" if os.environ.get(DATABASE) == "sqlite" else ""):
+        pytest.skip(f"{why}: the other tests of this file ran on SQLite")
+    assert "airflow.db" not in {path.name for path in (live.home / "airflow").iterdir()}
+
+
+def test_a_killed_task_process_is_followed_by_one_that_goes_on(live: Live) -> None:
+    """C02: the step is begun in the journal, and its process dies."""
+    live.wait_task(RUN, "orders.lag_gate", "running")
+    until(lambda: [e for e in journal(live, "orders") if e.step == "lag_gate"], "lag_gate in the journal")
+    os.kill(live.task_process("orders.lag_gate").pid, signal.SIGKILL)
+    live.wait_task(RUN, "orders.lag_gate", "success")
+    assert "up_for_retry" not in live.states(RUN).values()
+
+
+def test_a_killed_spark_application_is_started_again(live: Live) -> None:
+    """C29"""
+    folder = live.folder(RUN, "orders.history_proof")
+    first = kill_program(folder / "1")
+    live.wait_task(RUN, "orders.history_proof", "success")
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
+    assert first
+
+
+def test_a_killed_triggerer_is_followed_by_one_that_waits_on(live: Live) -> None:
+    """C07: the hold waits in the triggerer."""
+    live.wait_task(RUN, "orders.hold_before", "deferred")
+    live.kill("triggerer", whole=True)
+    live.wait_task(RUN, "orders.hold_before", "success")
+
+
+def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
+    question = live.question(RUN, "orders.approval")
+    assert "team-orders" in question.body
+    assert "lag records" in question.body
+    assert "proven" in question.body
+    with pytest.raises(AirflowAnswered, match="403"):
+        live.user("view").answer(question, "Approve")
+    live.user("ops").answer(question, "Approve")
+    live.wait_task(RUN, "orders.approval", "success")
+    [granted] = [e for e in journal(live, "orders") if e.step == "approval" and e.kind == "outcome"]
+    assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
+
+
+def test_a_killed_scheduler_is_followed_by_one_that_goes_on(live: Live) -> None:
+    """C01: its workers live on for a moment; what they and their successors do at once, the journal decides (C04)."""
+    until(lambda: [e for e in journal(live, "orders") if e.step == "stop_consumers"], "the first deed")
+    live.kill("scheduler", whole=False)
+    live.wait_task(RUN, "orders.end", "success")
+    last = journal(live, "orders")[-1]
+    assert (last.step, last.observation["state"]) == ("run", "done")
+    assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "cloud")}
+
+
+def test_a_second_run_is_refused_and_names_the_holder(live: Live) -> None:
+    """C05: by another process at once; by a second DAG run, as Airflow holds it back, when its turn has come."""
+    live.question(RUN, "paid.approval")
+    live.client.trigger(live.dag, "second", {"waves": ["orders"]})
+    other = Migration(
+        live.plan,
+        "paid",
+        {str(c.alias): _settings(live, str(c.alias)) for c in live.plan.clusters},
+        prove=lambda _wanted: pytest.fail("it must not come to that"),
+    )
+    with pytest.raises(Locked, match=rf"run migrate\.{RUN}\.paid, begun by airflow {live.dag} at .* approval"):
+        other.run()
+    assert live.client.run_state(live.dag, "second") == "queued"
+
+
+def test_a_marked_task_does_not_fool_the_next_one(live: Live) -> None:
+    """C27, C24: the wave that is refused is taken back, the one that is done stays done.
+
+    The next step is tried at once, and its wave given up, while a person still decides; a yes that comes then moves
+    nothing any more."""
+    question = live.question(RUN, "paid.approval")
+    live.client.mark(live.dag, RUN, "paid.stop_consumers", "success")
+    live.wait_task(RUN, "paid.take_back", "success")
+    live.client.answer(question, "Approve")
+    until(lambda: live.client.run_state(live.dag, RUN) == "failed", "the end of the run")
+    assert any("has to wait" in line for line in live.client.log(live.dag, RUN, "paid.translate_offsets"))
+    states = live.states(RUN)
+    assert states["orders.end"] == states["paid.take_back"] == "success"
+    assert (states["orders.take_back"], states["watcher"]) == ("skipped", "failed")
+    assert journal(live, "paid")[-1].observation["state"] in ("refused", "rolled_back")
+    assert set(live.where("payments", f"{live.name}-ledger").values()) == {("running", "onprem")}
+
+
+def test_a_wave_that_is_done_is_passed_over(live: Live) -> None:
+    until(lambda: live.client.run_state(live.dag, "second") == "success", "the second run")
+    assert live.states("second")["orders.begin"] == "skipped"
+
+
+def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
+    """Triggered and approved through the REST interface; the journal and the applications say what came of it."""
+    dag = f"rollback__{live.name}"
+    live.client.unpause(dag)
+    live.client.trigger(dag, "back", {"waves": ["orders"]})
+    question = live.question("back", "orders.approval", dag)
+    assert "written since the switch" in question.body
+    live.user("ops").answer(question, "Approve")
+    until(lambda: live.client.run_state(dag, "back") in ("success", "failed"), "the end of the rollback")
+    assert live.client.run_state(dag, "back") == "success", live.failures(dag, "back")
+    chain = journal_of(live.plan, "a test").refresh()
+    entries = chain.run("rollback.back.orders")
+    assert entries[-1].observation["state"] == "done"
+    assert entries[0].observation["takes_back"] == f"migrate.{RUN}.orders"
+    [granted] = [e for e in entries if e.step == "approval" and e.kind == "outcome"]
+    assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
+    assert done_waves(live.plan, chain) == {}
+    assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "onprem")}
+
+
+def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
+    for name in ("orders", "payments"):
+        apps.switch_off(live.apps[name])
+    deadline = time.monotonic() + 60
+    while any(g.lost for g in account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    found = account(find_applications(live.home / "apps"))
+    assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
+    assert journal_of(live.plan, "a test").refresh().void >= 0  # it reads whole: no link of the chain is missing
+
+
+def _settings(live: Live, alias: str):  # type: ignore[no-untyped-def]
+    from clusters.settings import connection_settings
+
+    return connection_settings(live.plan.cluster(alias))

@@ -1,0 +1,420 @@
+"""The page Replication as a person sees it: headless Chromium, Airflow's own interface around it, a real cluster.
+
+What workers and migrations write to the cluster is written here (`page_world`), so that every state can be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusters.control import ControlWriter
+from clusters.settings import ConnectionSettings
+from clusters.status import PartitionStatus, write_status
+from tests.airflow import page_world, ui
+from topology.plan import Plan
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Frame, Page
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # the first one waits for a broker, Airflow and Chromium
+    pytest.mark.skipif(ui.chromium() is None, reason=ui.WITHOUT),
+]
+ROOT = Path(__file__).resolve().parents[2]
+STATES = {
+    "hub-to-lake": "target_foreign_write",
+    "porto-to-hub-orders": "catching_up",
+    "oslo-to-hub-clicks": "paused",
+    "lyon-to-hub-clicks": "silent",
+    "shop-07-to-hub": "source_expired",
+    "hub-to-shop-12": "retrying",
+}
+WAIT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Airflow at `url`, and what its page reads."""
+
+    url: str
+    settings: ConnectionSettings
+    plans: dict[str, Plan]
+    state: Path
+
+    def token(self, user: str) -> str:
+        body = json.dumps({"username": user, "password": user}).encode()
+        asked = urllib.request.Request(f"{self.url}/auth/token", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return str(json.load(answer)["access_token"])
+
+    def report(self, states: dict[str, str]) -> None:
+        for plan in self.plans.values():
+            page_world.report(self.settings, plan, states)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> Iterator[Site]:
+    from lab import clusters
+
+    home = tmp_path_factory.mktemp("page")
+    topologies, broker = home / "topologies", home / "broker"
+    topologies.mkdir()
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        stack.callback(clusters.down, broker)
+        address = clusters.up(broker, ["hub"]).cluster("hub").bootstrap
+        patch.setenv("WATERSHED_TOPOLOGIES", str(topologies))
+        patch.setenv("WATERSHED_STATE", str(home / "state"))
+        texts = (page_world.one, page_world.ten, page_world.hundred)
+        plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
+        settings = ConnectionSettings("hub", (address,))
+        harbour = page_world.plan_in(topologies, page_world.with_a_way_back(address, "harbour"))
+        for plan in plans.values():
+            page_world.record(settings, plan)
+        page_world.journal(settings, plans["shop"], harbour)
+        ui.parsed(ROOT / "dags")
+        _proof(home / "state")
+        url = stack.enter_context(ui.served(home))
+        yield Site(url, settings, plans, home / "state")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with ui.browser() as running:
+        yield running
+
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture
+def look(site: Site, browser: Browser) -> Iterator[Open]:
+    """Opens a page for a user; afterwards: no script failed, nothing was blocked, nothing came from elsewhere."""
+    wrong: list[str] = []
+    contexts = []
+    site.report(STATES)
+
+    def look(path: str, user: str = "view", scheme: str = "light", **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": 1360, "height": 860}, color_scheme=scheme, **options)  # type: ignore[arg-type]
+        context.set_default_timeout(WAIT_MS)
+        contexts.append(context)
+        if user:
+            context.add_cookies([{"name": "_token", "value": site.token(user), "url": site.url}])
+        page = context.new_page()
+        page.on("dialog", lambda dialog: wrong.append(f"a dialog: {dialog.message}"))
+        page.on("console", lambda told: wrong.append(told.text) if _is_ours(told) else None)
+        here = (site.url, f"blob:{site.url}")  # Airflow's own editor makes its worker of a blob
+        page.on("request", lambda asked: None if asked.url.startswith(here) else wrong.append(asked.url))
+        if path.startswith("/replication"):
+            page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(site.url + path)
+        return page
+
+    yield look
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def until(page: Page | Frame, expression: str) -> None:
+    """Wait for it to be true. Playwright's own way of it evaluates a text in the page, which the policy forbids."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(50)
+
+
+def _is_ours(told: ConsoleMessage) -> bool:
+    """An error (what the policy blocked is one) of this page, not of Airflow's own around it."""
+    return told.type == "error" and "/replication/" in str(told.location.get("url"))
+
+
+def _proof(state: Path) -> None:
+    folder = state / "runs" / "verify__shop" / "run1" / "prove" / "1"
+    folder.mkdir(parents=True)
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "log").write_text("")
+    told = {"verdict": "different", "unproven": 3, "altered": 3, "records": 120_445, "level": "L2", "mode": "rolling"}
+    (folder / "summary.json").write_text(json.dumps(told))
+    (folder / "report.html").write_text("<!doctype html><title>r</title><h1>different, says the report</h1>")
+
+
+def test_flows_with_their_states_and_what_to_do(look: Open) -> None:
+    page = look("/replication/#topology=sites")
+    page.wait_for_selector(".arrow.state-target_foreign_write")
+    label = page.locator("[data-key='arrow hub-to-lake']").get_attribute("aria-label") or ""
+    assert "target foreign write" in label
+    assert "lag" in label
+    page.wait_for_selector(".cluster.silent")  # archive: nobody listens there
+    page.wait_for_selector(".arrow.state-running")
+    assert page.locator(".arrow").count() == 10
+    assert "Connection refused" in page.locator(".problems").inner_text()
+    page.click("[data-key='open hub-to-lake']")
+    page.wait_for_selector(".trouble")
+    detail = page.locator("#detail").inner_text()
+    assert page_world.EVIL in detail
+    assert "topology flow reseed hub-to-lake" in detail
+    assert page.locator("img").count() == 0
+
+
+def test_what_changes_is_seen_without_a_hand(look: Open, site: Site) -> None:
+    page = look("/replication/#topology=shop")
+    page.wait_for_selector(".arrow.state-running")
+    [flow] = site.plans["shop"].flows
+    told = PartitionStatus(
+        flow.id,
+        "clicks",
+        "dc.clicks",
+        0,
+        "catching_up",
+        1,
+        424_243,
+        1,
+        424_242,
+        at_ms=int(time.time() * 1000) + page_world.LATER_MS,
+    )
+    with ControlWriter(site.settings) as writer:
+        write_status(writer, told)
+    page.wait_for_selector(".arrow.state-catching_up")
+    until(page, "document.querySelector('svg .numbers').textContent.includes('424')")
+
+
+def test_the_keyboard_is_enough(look: Open) -> None:
+    page = look("/replication/#topology=sites")
+    page.wait_for_selector(".arrow.state-running")
+    focused = "document.activeElement.dataset.key || document.activeElement.id"
+    page.focus("svg g[tabindex='0']")
+    seen = [page.evaluate(focused)]
+    for _ in range(16):
+        page.keyboard.press("ArrowRight")
+        seen.append(page.evaluate(focused))
+    assert len(set(seen)) == 17  # ten flows, seven clusters
+    page.keyboard.press("Home")
+    assert page.evaluate("getComputedStyle(document.activeElement.querySelector('.way')).strokeWidth") == "5px"
+    before = seen[0]
+    page.wait_for_timeout(4_500)  # two rounds of reading: the focus stays
+    assert page.evaluate(focused) == before
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail:not([hidden])")
+    until(page, f"({focused}) === 'detail-title'")
+    inside = "document.activeElement.closest('#detail') !== null"
+    for key in ("Tab", "Tab", "Tab", "Shift+Tab", "Shift+Tab"):  # never behind the panel
+        page.keyboard.press(key)
+        assert page.evaluate(inside)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#detail", state="hidden")
+    assert page.evaluate(focused) == before
+    page.focus("#tab-flows")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#tab-migrations[aria-selected=true]")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_hundred_flows_are_legible(look: Open, scheme: str) -> None:
+    """No label lies on another, and text stands out from its ground (WCAG 1.4.3: 4.5 to 1)."""
+    page = look("/replication/#topology=chain", scheme=scheme)
+    page.wait_for_selector(".arrow.state-source_expired")
+    assert page.locator(".arrow").count() == 100
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # only the graph's own frame scrolls
+    assert page.evaluate(OVERLAPS) == []
+    assert page.evaluate(FAINT) == []
+    page.click("[data-act=attention]")
+    until(page, "document.querySelectorAll('.arrow').length < 60")
+    assert page.locator("[data-key='row shop-07-to-hub']").count() == 1
+
+
+OVERLAPS = """() => {
+  const texts = [...document.querySelectorAll('svg.graph text')].map((e) => [e.textContent, e.getBoundingClientRect()]);
+  const found = [];
+  texts.forEach(([one, a], at) => texts.slice(at + 1).forEach(([other, b]) => {
+    const beside = a.left >= b.right - 1 || b.left >= a.right - 1;
+    if (!beside && a.top < b.bottom - 2.5 && b.top < a.bottom - 2.5) found.push([one, other]);
+  }));
+  return found;
+}"""
+FAINT = """() => {
+  const light = (text) => {
+    const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((each) => each / 255)
+      .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (!/rgba\\(0, 0, 0, 0\\)|transparent/.test(colour)) return colour;
+    }
+    return getComputedStyle(document.body).backgroundColor;
+  };
+  const found = [];
+  for (const element of document.querySelectorAll('main *')) {
+    const own = [...element.childNodes].some((each) => each.nodeType === 3 && each.nodeValue.trim());
+    if (!own || element.closest('title,[disabled],[aria-disabled=true]')) continue;
+    const style = getComputedStyle(element);
+    const [one, other] = [light(element.closest('svg') ? style.fill : style.color), light(ground(element))];
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (ratio < 4.5) found.push([element.textContent, ratio]);
+  }
+  return found.slice(0, 5);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_migration_step_by_step(look: Open, scheme: str) -> None:
+    page = look(f"/replication/?dag=migrate__shop&run={page_world.RUNS[1].replace('+', '%2B')}", scheme=scheme)
+    page.wait_for_selector("ol.timeline .is-next")
+    assert "point of no return" in page.locator(".is-next").inner_text()
+    edge = page.locator("li.edge").bounding_box()
+    done, following = page.locator(".is-done").last.bounding_box(), page.locator(".is-next").bounding_box()
+    assert edge is not None
+    assert done is not None
+    assert following is not None
+    assert done["y"] < edge["y"] < following["y"]
+    assert "ops approved" in page.locator("main").inner_text()
+    page.locator("[data-key='step tail_proof'] summary").click()
+    assert "proven" in page.locator("[data-key='step tail_proof'] table").inner_text()
+    assert page.evaluate(FAINT) == []
+    page.click(f"[data-run*='{page_world.RUNS[0]}'] >> nth=0")
+    page.wait_for_selector(".is-refused")
+    assert "Taken back" in page.locator("main").inner_text()
+
+
+def test_rehearsals_and_losses_cannot_be_overlooked(look: Open) -> None:
+    page = look("/replication/#topology=harbour&view=migrations")
+    page.wait_for_selector("[data-key=loss]")
+    assert "Declared as missing: at most" in page.locator("[data-key=loss] h4").inner_text()
+    assert page.locator("[data-key='run drill-1']").inner_text().strip().endswith("Rehearsal of orders: done")
+    assert page.evaluate(FAINT) == []
+    page.click("[data-key='run drill-1'] button")
+    until(page, "document.querySelector('main').innerText.includes('No application moves')")
+    assert page.locator("h2", has_text="Rehearsal of orders").count() == 1
+    assert page.locator("[data-key=loss]").count() == 0
+
+
+def test_a_report_opens_in_the_page(look: Open) -> None:
+    page = look("/replication/#topology=shop&view=proofs")
+    page.click("[data-act=report]")
+    assert "says the report" in page.frame_locator("iframe.report").locator("h1").inner_text()
+
+
+def test_whoever_may_only_look_cannot_act(look: Open, site: Site) -> None:
+    page = look("/replication/#topology=shop", user="view")
+    page.wait_for_selector("#actions button")
+    buttons = page.locator("#actions button")
+    assert {button.get_attribute("aria-disabled") for button in buttons.all()} == {"true"}
+    sent: list[str] = []
+    page.on("request", lambda asked: sent.append(asked.url) if asked.method != "GET" else None)
+    page.click("[data-dag=migrate__shop]", force=True)  # it says that it is disabled, and can be asked why
+    page.wait_for_selector("#told p")
+    assert "not start runs of migrate__shop" in page.locator("#told").inner_text()
+    assert sent == []
+    body = {"logical_date": None, "conf": {}}
+    refused = page.request.post(f"{site.url}/api/v2/dags/verify__shop/dagRuns", data=body)
+    assert refused.status == 403
+
+
+def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
+    page = look("/replication/#topology=shop", user="ops")
+    page.click("[data-dag=verify__shop]")
+    page.wait_for_selector("#form[open]")
+    assert "L0 compares metadata only" in page.locator("#form").inner_text()
+    page.select_option("#param-level", "L2")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#form", state="hidden")
+    page.click("[data-dag=verify__shop]")
+    page.select_option("#param-level", "L2")
+    page.click("#form button.primary")
+    page.wait_for_selector("#told a")
+    [found] = _runs("verify__shop")
+    assert found.conf["level"] == "L2"
+
+
+def _runs(dag: str) -> list[Any]:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = list(session.scalars(select(DagRun).where(DagRun.dag_id == dag)))
+        session.expunge_all()
+    return found
+
+
+def test_a_person_decides_in_the_page(look: Open) -> None:
+    """No scheduler asks here: what Airflow would answer is given, and what is sent is looked at."""
+    instance = {"dag_id": "migrate__shop", "dag_run_id": page_world.RUNS[1], "task_id": "orders.soak", "map_index": -1}
+    question = {"subject": "Fence <b>checkout</b>?", "body": "| a | b |", "options": ["Approve", "Reject"]}
+    question["task_instance"] = instance | {"state": "awaiting_input"}  # type: ignore[assignment]
+    sent: list[Any] = []
+
+    def answered(route: Any) -> None:
+        if route.request.method == "GET":
+            route.fulfill(json={"hitl_details": [] if sent else [question], "total_entries": 1})
+        else:
+            sent.append((route.request.method, route.request.url, route.request.post_data_json))
+            route.fulfill(json={})
+
+    page = look("/replication/", user="ops")
+    page.route("**/hitlDetails**", answered)
+    page.goto(page.url + "#topology=shop&view=migrations")
+    page.wait_for_selector(".question")
+    assert "Fence <b>checkout</b>?" in page.locator(".question h3").inner_text()
+    page.click(".question button.primary")
+    page.wait_for_selector(".question", state="detached")
+    [(method, url, body)] = sent
+    assert (method, body) == ("PATCH", {"chosen_options": ["Approve"], "params_input": {}})
+    assert url.endswith("/taskInstances/orders.soak/-1/hitlDetails")
+
+
+def test_the_page_inside_airflow_has_its_theme_and_leads_to_its_pages(look: Open, site: Site) -> None:
+    page = look("/plugin/replication", user="admin", scheme="light")
+    frame = page.frame_locator("iframe")
+    frame.locator("#topology").select_option("shop")
+    frame.locator(".arrow.state-running").first.wait_for()
+    page.evaluate("document.documentElement.classList.replace('light', 'dark')")
+    until(page.frames[1], "document.documentElement.dataset.theme === 'dark'")
+    assert page.frames[1].evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 29)"
+    frame.locator("#tab-migrations").click()
+    frame.locator("a[data-act=airflow]").first.click()
+    page.wait_for_url(f"{site.url}/dags/migrate__shop/runs/**")
+
+
+def test_a_dags_tab_shows_its_topology_only(look: Open) -> None:
+    page = look("/dags/replicate__sites/plugin/replication-dag", user="view")
+    frame = page.frame_locator("iframe")
+    frame.locator(".arrow.state-running").first.wait_for()
+    assert frame.locator("#choice").is_hidden()
+
+
+def test_without_a_user_there_is_nothing(look: Open, browser: Browser, site: Site) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    answer = page.goto(f"{site.url}/replication/")
+    assert answer is not None
+    assert answer.status == 401
+    assert page.locator("script").count() == 0
+    context.close()
+
+
+def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_path: Path) -> None:
+    """The last test of the module: it ends the broker."""
+    from lab import clusters
+
+    page = look("/replication/#topology=shop")
+    page.wait_for_selector(".arrow.state-running, .arrow.state-catching_up")
+    clusters.stop(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
+    page.wait_for_selector(".cluster.silent")
+    page.wait_for_selector(".arrow.state-silent")
+    assert "has not answered for" in page.locator(".problems").inner_text()
+    assert page.locator("[data-key='row onprem-to-cloud']").count() == 1

@@ -1,0 +1,101 @@
+"""What the page Replication says of flows, of one flow, and of clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.watershed_page_flows import flow_detail, overview
+from plugins.watershed_page_reading import Snapshot
+from tests.airflow import page_world
+from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
+from topology.plan import Plan
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Plan:
+    return page_world.plan_in(tmp_path, page_world.ten(ADDRESS))
+
+
+def test_states_lag_and_rate_of_every_flow(sites: Plan) -> None:
+    states = {"hub-to-lake": "target_foreign_write", "oslo-to-hub-clicks": "paused", "lyon-to-hub-clicks": "silent"}
+    told = overview(sites, everywhere(sites, seen(sites, states)), NOW)
+    flows = {row["id"]: row for row in told["flows"]}
+    assert {name: flows[name]["state"] for name in states} == states
+    assert (flows["hub-to-lake"]["level"], flows["porto-to-hub-orders"]["level"]) == ("bad", "ok")
+    assert page_world.EVIL in flows["hub-to-lake"]["error"]
+    assert flows["lyon-to-hub-clicks"]["rate_bytes"] == 0
+    assert told["totals"]["states"]["running"] == 7
+    assert told["totals"]["partitions"] == 20
+    assert set(told["graph"]["boxes"]) == {cluster.alias for cluster in sites.clusters}
+
+
+def test_flows_of_another_topology_with_the_same_ids_are_not_shown(sites: Plan) -> None:
+    told = overview(sites, everywhere(sites, seen(sites, {}, topology="somebody-elses")), NOW)
+    assert {row["state"] for row in told["flows"]} == {"not_applied"}
+    assert told["totals"]["partitions"] == 0
+    assert flow_detail(sites.flows[0], sites, everywhere(sites, seen(sites, {}, "other")), NOW)["rows"] == []
+
+
+def test_a_cluster_that_does_not_answer_shows_its_age_and_leaves_the_others_alone(sites: Plan) -> None:
+    snapshots = everywhere(sites, seen(sites, {}))
+    snapshots["lake"] = replace(snapshots["lake"], answered_at=NOW - 90, problem="refused")
+    snapshots["archive"] = Snapshot(problem="refused")
+    told = overview(sites, snapshots, NOW)
+    clusters = {row["alias"]: row for row in told["clusters"]}
+    assert (clusters["lake"]["state"], clusters["lake"]["age_ms"], clusters["lake"]["problem"]) == (
+        "silent",
+        90_000,
+        "refused",
+    )
+    assert (clusters["archive"]["state"], clusters["archive"]["age_ms"]) == ("silent", None)
+    flows = {row["id"]: row for row in told["flows"]}
+    assert (flows["hub-to-lake"]["state"], flows["hub-to-archive"]["state"]) == ("silent", "unknown")
+    assert flows["berlin-to-hub-orders"]["state"] == "running"
+
+
+def test_before_the_first_reading_ends_nothing_is_claimed(sites: Plan) -> None:
+    told = overview(sites, everywhere(sites, Snapshot(answered_at=NOW)), NOW)
+    assert {row["state"] for row in told["flows"]} == {"reading"}
+    assert {row["state"] for row in told["clusters"]} == {"reading"}
+
+
+def test_only_what_needs_attention(sites: Plan) -> None:
+    states = {"hub-to-lake": "source_expired", "lyon-to-hub-clicks": "silent"}
+    snapshots = everywhere(sites, seen(sites, states))
+    told = overview(sites, snapshots, NOW, "attention")
+    assert {row["id"] for row in told["flows"]} == set(states)
+    assert set(told["graph"]["boxes"]) == {"hub", "lake", "lyon"}
+    assert told["count"] == 10
+    assert {row["id"] for row in overview(sites, snapshots, NOW, "LAKE")["flows"]} == {"hub-to-lake"}
+
+
+def test_the_detail_tells_what_to_do(sites: Plan) -> None:
+    snapshots = everywhere(sites, seen(sites, {"hub-to-lake": "target_foreign_write"}))
+    told = flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW)
+    assert [row["partition"] for row in told["rows"]] == [1, 0]
+    assert "topology flow reseed hub-to-lake" in told["rows"][0]["remedy"]
+    assert flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW, first=100)["rows"] == []
+
+
+def test_time_in_which_nobody_looked_is_no_silence(sites: Plan) -> None:
+    """Whoever opens the page after lunch is not told that every cluster was silent since."""
+    before = replace(seen(sites, {}), answered_at=NOW - 3_600)
+    told = overview(sites, everywhere(sites, replace(before, since=NOW - 1)), NOW)
+    assert {row["state"] for row in told["clusters"]} == {"reading"}
+    assert {row["state"] for row in told["flows"]} == {"reading"}
+    told = overview(sites, everywhere(sites, replace(before, since=NOW - 60, problem="refused")), NOW)
+    assert {(row["state"], row["age_ms"]) for row in told["clusters"]} == {("silent", 3_600_000)}
+    assert {row["state"] for row in told["flows"]} == {"silent"}
+
+
+def test_a_remedy_stands_beside_what_it_is_for_when_the_workers_are_silent(sites: Plan) -> None:
+    snapshots = everywhere(sites, replace(seen(sites, {"hub-to-lake": "target_foreign_write"}), answered_at=NOW + 60))
+    row = flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW + 60)["rows"][1]
+    assert (row["state"], row["partition"]) == ("silent", 1)
+    assert "the last report said target foreign write: " in row["error"]
+    assert "topology flow reseed hub-to-lake" in row["remedy"]

@@ -1,0 +1,131 @@
+"""What the page Replication knows of a cluster: what its thread keeps, and for how long it runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clusters.control import FLOWS, JOURNAL, STATUS
+from clusters.errors import Unreachable
+from clusters.following import Seen
+from clusters.status import PartitionStatus
+from plugins.watershed_page_reading import Reader, View
+from tests.airflow.page_world import ADDRESS, NOW
+from topology.plan import PlanCluster
+
+pytestmark = pytest.mark.airflow
+
+
+class Script:
+    """A `Following` that does what a test says: records, or an error."""
+
+    def __init__(self) -> None:
+        self.records: list[Seen] = []
+        self.error: Exception | None = None
+        self.asked = 0
+        self.open = 0
+        self.complete = True
+        self.changed = threading.Event()
+
+    def __call__(self, _settings: Any) -> Script:
+        return self
+
+    def __enter__(self) -> Script:
+        self.open += 1
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        self.open -= 1
+
+    def ask(self, _timeout: float) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+    def read(self, _wait: float) -> list[Seen]:
+        self.changed.wait(0.01)
+        found, self.records = self.records, []
+        return found
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    for name in ("AGAIN_S", "WAIT_S", "SOON_S"):
+        monkeypatch.setattr(f"plugins.watershed_page_reading.{name}", 0.01)
+    return Script()
+
+
+@pytest.fixture
+def reader(script: Script) -> Iterator[Reader]:
+    found = Reader(PlanCluster("hub", (ADDRESS,)), follow=script)  # type: ignore[arg-type]
+    yield found
+    found.stop()
+    found.join(10)
+
+
+def until(what: Any, timeout: float = 20.0) -> Any:
+    deadline = time.monotonic() + timeout
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.005)
+    return found
+
+
+def _reported(state: str) -> Seen:
+    told = PartitionStatus("f", "t", "t", 0, state, at_ms=1)
+    return Seen(STATUS, 0, told.key, json.dumps(told.to_json()).encode())
+
+
+def test_a_reader_keeps_what_it_saw_while_its_cluster_is_silent(script: Script, reader: Reader) -> None:
+    script.records = [_reported("running")]
+    until(lambda: reader.look().reports)
+    script.error = Unreachable("gone", alias="hub")
+    lost = until(lambda: found if (found := reader.look()).problem else None)
+    assert lost.problem == "gone"
+    assert lost.reports["f"]["f|t|0"].state == "running"
+    script.error, script.records = None, [_reported("paused")]
+    found = until(lambda: each if (each := reader.look()).problem is None else None)
+    assert found.reports["f"]["f|t|0"].state == "paused"
+
+
+def test_half_a_reading_is_not_told(script: Script, reader: Reader) -> None:
+    script.complete, script.records = False, [_reported("running")]
+    found = until(lambda: each if (each := reader.look()).answered_at else None)
+    assert (found.complete, dict(found.reports)) == (False, {})
+    script.complete = True
+    assert until(lambda: reader.look().reports)
+
+
+def test_nobody_looks_and_the_thread_ends(script: Script, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    until(lambda: reader.look().answered_at)
+    monkeypatch.setattr("plugins.watershed_page_reading.IDLE_S", 0.0)
+    until(lambda: not script.open)
+    monkeypatch.setattr("plugins.watershed_page_reading.IDLE_S", 90.0)
+    asked_before = script.asked
+    until(lambda: reader.look() and script.asked > asked_before)
+
+
+def test_a_thread_that_begins_anew_says_since_when_it_asks(script: Script, reader: Reader) -> None:
+    script.error = Unreachable("gone", alias="hub")
+    until(lambda: reader.look().problem)
+    reader.stop()
+    reader.join(10)
+    reader._stop.clear()
+    script.error, begun = None, time.time()
+    assert (reader.look().since >= begun, reader.look().problem) == (True, None)
+
+
+def test_what_cannot_be_read_hides_nothing_else() -> None:
+    view = View()
+    view.take([Seen(STATUS, 0, "x", b"{"), Seen(STATUS, 0, "y|t|0", b'{"flow": 1}'), Seen(JOURNAL, 0, "", b"[]")])
+    view.take([_reported("running"), Seen(FLOWS, 0, "group|x", b"{}"), Seen(JOURNAL, 1, "", b'{"record": "order"}')])
+    snapshot = view.snapshot(NOW)
+    assert set(snapshot.reports["f"]) == {"f|t|0"}
+    assert snapshot.flows == {}
+    view.take([Seen(STATUS, 1, "f|t|0", None)])
+    assert view.snapshot(NOW).reports["f"] == {}

@@ -1,0 +1,258 @@
+"""`verify__<name>`: what a run leaves for subscribers and on its page, and who may see it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from fastapi.testclient import TestClient
+
+from plugins import watershed_proof, watershed_reports
+from plugins.watershed_proof import ProofOperator, PublishProofOperator, newest_proof, proof_asset, report_path, result
+from plugins.watershed_spark import SparkApplicationOperator
+from spark.judging.window import Place
+from tests.airflow.test_airflow_dags import TOPOLOGY, load
+
+pytestmark = pytest.mark.airflow
+RUN = "manual__2026-11-21T22:00:00+00:00"
+COUNTS = dict.fromkeys((*watershed_proof.COUNTS, "proven_earlier"), 0)
+
+
+def attempt(state: Path, run: str = RUN, task: str = "prove", number: int = 1, **summary: Any) -> Path:
+    """The folder of an attempt as `spark.verify` leaves it."""
+    folder = watershed_proof.run_folder("verify__orders", run) / task / str(number)
+    assert folder.is_relative_to(state.resolve())
+    folder.mkdir(parents=True)
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "log").write_text("window fixed\nread 3 of 12 <chunks>\n")
+    if summary:
+        told = {"unproven": 0, **COUNTS, "proof_root": "sha256:1", "plan_hash": "sha256:2", "level": "L2"}
+        told |= {"mode": "rolling", "findings": [], "records": 0, "ended_at": "now", "error": "not told"}
+        (folder / "summary.json").write_text(json.dumps(told | summary))
+        (folder / "report.html").write_text(f"<h1>{summary['verdict']}</h1>")
+    return folder
+
+
+def context(run: str = RUN) -> Any:
+    pushed: dict[str, Any] = {}
+    ti = SimpleNamespace(
+        dag_id="verify__orders", run_id=run, task_id="prove", map_index=-1, pushed=pushed, xcom_push=pushed.__setitem__
+    )
+    return {"ti": ti, "outlet_events": OutletEventAccessors()}
+
+
+@pytest.mark.parametrize("verdict", ["proven", "different", "incomplete"])
+def test_every_verdict_is_an_event(state: Path, verdict: str) -> None:
+    attempt(state, verdict="error", number=1)
+    newest = attempt(state, verdict=verdict, unproven=3, proven=7, number=2)
+    task, seen = PublishProofOperator(task_id="publish", topology="orders", proof="prove"), context()
+    task.execute(seen)
+    extra = seen["outlet_events"][proof_asset("orders")].extra
+    assert (extra["verdict"], extra["unproven"], extra["proven"], extra["proof_root"]) == (verdict, 3, 7, "sha256:1")
+    assert extra["path"] == str(newest / "summary.json")
+    assert extra["report"] == report_path("verify__orders", RUN, "prove")
+    assert "error" not in extra
+
+
+def test_a_verdict_is_told_once(state: Path) -> None:
+    """A run is cleared and no proof is made: the old verdict is not sent for a new one."""
+    attempt(state, verdict="proven")
+    task = PublishProofOperator(task_id="publish", topology="orders", proof="prove")
+    task.execute(context())
+    with pytest.raises(AirflowSkipException, match="told before"):
+        task.execute(context())
+    attempt(state, verdict="different", number=2)
+    assert task.execute(context())["verdict"] == "different"
+
+
+def test_the_level_comes_from_the_file(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TOPOLOGY.replace("NAME", "deep").replace("    naming:", "    verify: {level: L3}\n    naming:")
+    (tmp_path / "deep.yaml").write_text(text)
+    (tmp_path / "plain.yaml").write_text(TOPOLOGY.replace("NAME", "plain"))
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(tmp_path))
+    dags = load().dags
+    assert [dags[f"verify__{name}"].params["level"] for name in ("deep", "plain")] == ["L3", "L1"]
+
+
+def test_no_verdict_is_no_event(state: Path) -> None:
+    task = PublishProofOperator(task_id="publish", topology="orders", proof="prove")
+    with pytest.raises(AirflowSkipException):
+        task.execute(context())
+    attempt(state, verdict="error")
+    with pytest.raises(AirflowSkipException):
+        task.execute(context())
+
+
+def test_a_broken_summary_is_no_silence(state: Path) -> None:
+    folder = attempt(state, verdict="proven")
+    (folder / "summary.json").write_text('{"verdict": "proven"}')
+    with pytest.raises(AirflowException, match="not the summary of a proof"):
+        result(folder.parent)
+
+
+def test_a_failed_proof_is_told_and_fails_the_run(
+    tmp_path: Path, state: Path, airflow_database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole DAG, with a program in the proof's place that finds a difference."""
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders"))
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(folder))
+    dag = load().dags["verify__orders"]
+    prove = dag.get_task("prove")
+    assert isinstance(prove, ProofOperator)
+    prove.module = "tests.airflow.programs.proof"
+    prove.arguments = ["--out", "{out}", "--verdict", "different", "--whole"]
+    run = dag.test()
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    assert states == {"compile": "success", "prove": "failed", "publish": "success"}
+    assert run.state == "failed"
+    [event] = _events("watershed://proof/orders")
+    assert (event["verdict"], event["unproven"]) == ("different", 3)
+
+
+def _events(uri: str) -> list[dict[str, Any]]:
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = session.scalars(
+            select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.uri == uri)
+        )
+        return [dict(event.extra) for event in found]
+
+
+def test_a_proof_builds_on_the_newest_one_that_has_proven_something(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(SparkApplicationOperator, "execute", lambda self, _context: started.append(self.arguments))
+    proven = _summary(attempt(state, "run1", verdict="proven"))
+    _summary(attempt(state, "run2", verdict="error"))
+    for incremental in (True, False):
+        ProofOperator(task_id="prove", plan="sha256:1", arguments=["--x"], incremental=incremental).execute(context())
+    assert started == [["--x", "--since", str(proven)], ["--x"]]
+
+
+def test_without_an_earlier_proof_everything_is_read(state: Path) -> None:
+    attempt(state, "run1", verdict="error")
+    assert newest_proof(watershed_proof.run_folder("verify__orders", RUN) / "prove") is None
+
+
+def _summary(folder: Path) -> Path:
+    """A summary that a proof can build on, unless it is an error's."""
+    from spark.evidence.tables import table_bytes
+    from spark.fingerprint import VERSION
+    from spark.judging.merkle import root
+
+    verdict = json.loads((folder / "summary.json").read_text())["verdict"]
+    empty = {**Place("f", "t", "t", 0)._asdict(), "source_start": 0, "source_end": 0, "target_start": 0}
+    document = {"schema": 2, "verdict": verdict, "level": "L2", "fingerprint": VERSION, "proof_root": root([])}
+    document |= {"window": {"partitions": [empty | {"source_id": "a", "target_id": "b", "target_end": 0}]}}
+    (folder / "chunks.parquet").write_bytes(table_bytes("chunks", []))
+    (folder / "summary.json").write_text(json.dumps(document))
+    return folder / "summary.json"
+
+
+def test_the_link_is_there_while_the_proof_runs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkApplicationOperator, "execute", lambda *_: None)
+    seen = context()
+    ProofOperator(task_id="prove", plan="sha256:1", arguments=[], incremental=False).execute(seen)
+    [link] = seen["ti"].pushed.values()
+    assert link == (
+        "/watershed/proof?dag_id=verify__orders&run_id=manual__2026-11-21T22%3A00%3A00%2B00%3A00&task_id=prove"
+    )
+
+
+@pytest.fixture
+def allowed(airflow_database: None) -> Iterator[TestClient]:
+    """The route as a user sees it who may read everything."""
+    from airflow.api_fastapi.core_api import security
+
+    routes = watershed_reports._routes()
+    client = TestClient(routes)
+    routes.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
+    manager = SimpleNamespace(is_authorized_dag=lambda **asked: asked["details"].id != "verify__secret")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(security, "get_auth_manager", lambda: manager)
+        yield client
+    routes.dependency_overrides.clear()
+
+
+def get(client: TestClient, **query: str) -> Any:
+    return client.get("/proof", params={"dag_id": "verify__orders", "run_id": RUN, **query})
+
+
+def test_the_tab_shows_the_newest_report(state: Path, allowed: TestClient) -> None:
+    attempt(state, verdict="error")
+    attempt(state, verdict="proven", number=2)
+    answer = get(allowed)
+    assert answer.text == "<h1>proven</h1>"
+    assert "script" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert get(allowed, task_id="prove").text == answer.text
+
+
+def test_the_tab_of_a_run_without_a_report_says_why(state: Path, allowed: TestClient) -> None:
+    assert "holds no proof" in get(allowed).text
+    attempt(state)
+    assert "read 3 of 12 &lt;chunks&gt;" in get(allowed).text
+
+
+def test_several_proofs_of_a_run_are_listed(state: Path, allowed: TestClient) -> None:
+    attempt(state, verdict="proven")
+    attempt(state, verdict="proven", task="tail_proof")
+    assert "task_id=tail_proof" in get(allowed).text
+
+
+def test_nobody_sees_it_without_a_right(state: Path, allowed: TestClient) -> None:
+    attempt(state, verdict="proven")
+    assert get(allowed, dag_id="verify__secret").status_code == 403
+    watershed_reports._routes().dependency_overrides.clear()
+    assert get(allowed).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["../../plans", "..", ".", "/etc", "prove/../../..", "%2e%2e%2fplans"])
+def test_no_name_leads_out_of_the_folder(state: Path, allowed: TestClient, name: str) -> None:
+    attempt(state, verdict="proven")
+    secret = state / "plans" / "1"
+    secret.mkdir(parents=True)
+    (secret / "report.html").write_text("secret")
+    (secret / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    for asked in ({"task_id": name}, {"run_id": name}, {"dag_id": name}):
+        assert "secret" not in get(allowed, **asked).text
+
+
+def test_no_link_leads_out_of_the_folder(state: Path, allowed: TestClient, tmp_path: Path) -> None:
+    folder = attempt(state, verdict="proven")
+    (tmp_path / "secret.html").write_text("secret")
+    (folder / "report.html").unlink()
+    (folder / "report.html").symlink_to(tmp_path / "secret.html")
+    assert "secret" not in get(allowed).text
+
+
+def test_the_plugin_is_as_airflow_wants_it() -> None:
+    [mounted] = watershed_reports.WatershedReports.fastapi_apps
+    [view] = watershed_reports.WatershedReports.external_views
+    assert mounted["url_prefix"] + "/proof" == report_path("d", "r").partition("?")[0]
+    assert view["href"].startswith("watershed/proof?")
+    assert view["destination"] == "dag_run"
+
+
+def test_airflow_loads_the_two_plugins_and_nothing_else_of_the_folder() -> None:
+    """`plugins/.airflowignore` hides what the DAGs import themselves."""
+    from airflow.plugins_manager import _get_plugins
+
+    plugins, errors = _get_plugins()
+    assert not [path for path in errors if "watershed" in path]
+    ours = sorted(str(plugin.name) for plugin in plugins if "watershed" in str(plugin.name))
+    assert ours == ["watershed_page", "watershed_reports"]
+    assert "watershed_spark" not in sys.modules

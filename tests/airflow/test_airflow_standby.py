@@ -1,0 +1,147 @@
+"""The application that is warm when producers are fenced, as real processes in place of Spark; whatever becomes of it,
+the tail is proven."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from cutover.journal.chain import outcome_of
+from plugins import watershed_standby, watershed_steps
+from plugins.watershed_process import Detached, ProcessFailed, start
+from plugins.watershed_spark import ProcessEnded
+from plugins.watershed_standby import SUMMARY, Standby
+from plugins.watershed_steps import Order, StillWaiting
+from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
+from tests.cutover.world import PRODUCER, World
+
+__all__ = ["world"]
+ORDER = Order("sha256:1", "all", ("fence_producers",), "migrate__shop", RUN)
+REFUSE_COLD = watershed_steps.refuse_cold
+OWN = Path("runs") / "migrate__shop" / RUN / "all.tail_proof"
+
+
+@pytest.fixture
+def standby(world: World, state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], World]:
+    """The world up to its fence, with applications that behave so."""
+
+    def begun(mode: str) -> World:
+        def begin(folder: Path, module: str, arguments: list[str], environ: Any, *, orders: bool) -> Detached:
+            assert (module, orders) == ("spark.verify", True)
+            return start(folder, "tests.airflow.programs.standby", [mode, *arguments], environ, orders=True)
+
+        monkeypatch.setattr(watershed_standby, "start", begin)
+        for name in list(ROWS)[: list(ROWS).index("fence_producers")]:
+            perform(ROWS[name])
+        return world
+
+    monkeypatch.setattr(watershed_steps, "refuse_cold", REFUSE_COLD)
+    return begun
+
+
+def tail(world: World) -> Any:
+    found = outcome_of(_entries(world), "tail_proof")
+    assert found is not None
+    return found[0]
+
+
+def gone(process: Detached) -> bool:
+    deadline = time.monotonic() + 60
+    while process.alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return True
+
+
+def test_the_tail_is_proven_by_the_application_that_is_warm(standby: Callable[[str], World], state: Path) -> None:
+    world = standby("proves")
+    perform(ROWS["fence_producers"])
+    assert world.apps[PRODUCER].side == "target"
+    assert tail(world)["summary"] == str(state / OWN / "1" / SUMMARY)
+    assert "by" in json.loads(Path(tail(world)["summary"]).read_text())
+    assert gone(ORDER.standby.process)
+    for name in list(ROWS)[list(ROWS).index("fence_producers") :]:
+        perform(ROWS[name])
+
+
+def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World]) -> None:
+    world = standby("proves")
+    task = operator(ROWS["fence_producers"])
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context("fence_producers"))
+    assert isinstance(deferred.value.trigger, ProcessEnded)
+    assert deferred.value.trigger.serialize()[1]["file"] == SUMMARY
+    assert world.apps[PRODUCER].running
+    assert world.apps[PRODUCER].side == "source"
+    assert "fence_producers" not in {entry.step for entry in _entries(world)}
+
+
+@pytest.mark.parametrize("mode", ["leaves", "dies", "errs", "differs"])
+def test_without_it_the_tail_is_proven_by_an_application_of_its_own(
+    standby: Callable[[str], World], state: Path, mode: str
+) -> None:
+    world = standby(mode)
+    perform(ROWS["fence_producers"])
+    assert world.apps[PRODUCER].side == "target"
+    ordered = mode in ("dies", "errs")
+    assert tail(world)["summary"] == str(state / OWN / ("2" if ordered else "1") / SUMMARY)
+    assert "by" not in json.loads(Path(tail(world)["summary"]).read_text())
+
+
+def test_one_that_cannot_be_started_is_done_without(
+    standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = standby("proves")
+
+    def fails(*_: Any, **__: Any) -> Detached:
+        raise ProcessFailed("no room")
+
+    monkeypatch.setattr(watershed_standby, "start", fails)
+    perform(ROWS["fence_producers"])
+    assert tail(world)["verdict"] == "proven"
+
+
+def test_a_fence_that_was_begun_waits_for_nothing(standby: Callable[[str], World]) -> None:
+    """Nobody writes by then."""
+    world = standby("leaves")
+    world.verdicts["tail_proof"] = "proven"  # type: ignore[attr-defined]
+    a_fence = ORDER.migration(prove=world.prove)
+    a_fence.run_step("fence_producers")
+    assert watershed_standby.wanted_before_the_fence(a_fence, ORDER.journal_run) is None
+    perform(ROWS["fence_producers"])
+    assert not ORDER.standby.begun
+    assert world.apps[PRODUCER].side == "target"
+
+
+def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(state: Path) -> None:
+    process = start(state / "w", "tests.airflow.programs.standby", ["proves", "--out", str(state / "w"), "--stay=9"],
+                    watershed_standby.spark_environment(), orders=True)  # fmt: skip
+    stands_by = Standby(process)
+    deadline = time.monotonic() + 60
+    while not stands_by.ready:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    def impatient(_seconds: float) -> None:
+        raise StillWaiting
+
+    arguments = ["--topology", "{topology}", "--out", "{out}"]
+    try:
+        stands_by.prove(state / "tail", arguments, state, impatient)
+    except StillWaiting:
+        assert stands_by.prove(state / "tail", arguments, state, time.sleep)
+    assert (state / "tail" / "1" / SUMMARY).exists()
+    assert not process.order("x" * 200_000)  # more than a pipe holds: it will never be whole
+    process.dismiss()
+    assert gone(process)
+    assert not process.order("[]")
+
+
+def test_an_order_to_nobody_is_told(state: Path) -> None:
+    assert not Detached(state / "nobody").order("[]")

@@ -1,0 +1,37 @@
+"""What `topology status` says of things that travel beside records."""
+
+from __future__ import annotations
+
+from cli.beside import beside_flow, beside_records
+from clusters.sync_reports import SyncReport
+
+
+def test_a_line_a_kind_and_one_for_what_is_not_equal():
+    reports = [
+        SyncReport("f", "groups", "billing", "equal"),
+        SyncReport("f", "groups", "audit", "carried"),
+        SyncReport("f", "groups", "late", "waiting", "orders-0 committed 9, copied through 7 (2 to go)"),
+        SyncReport("f", "groups", "counts", "refused", "an application of Kafka Streams"),
+        SyncReport("f", "acls", "User:app", "equal"),
+    ]
+    assert beside_records(each.to_json() for each in reports) == [
+        "acls: 1 equal",
+        "groups: 2 equal, 1 refused, 1 waiting",
+        "  counts: refused: an application of Kafka Streams",
+        "  late: waiting: orders-0 committed 9, copied through 7 (2 to go)",
+    ]
+
+
+def test_many_are_counted():
+    reports = [SyncReport("f", "groups", f"g{n}", "different", "moved") for n in range(8)]
+    assert beside_records(each.to_json() for each in reports)[-1] == "  3 more groups"
+
+
+def test_what_nobody_follows_is_said_to_be_old():
+    """A report is not written again while nothing changes: after the last worker is gone it would look fresh."""
+    sync = [SyncReport("f", "groups", "billing", "equal").to_json()]
+    row = {"desired": "running", "partitions": [{"state": "silent"}, {"state": "running"}], "sync": sync}
+    assert beside_flow(row) == ["groups: 1 equal"]
+    old = ["groups: 1 equal (as last told: nobody follows them now)"]
+    assert beside_flow(row | {"partitions": [{"state": "silent"}]}) == old
+    assert beside_flow(row | {"desired": "paused"}) == old

@@ -1,0 +1,111 @@
+"""`topology flow adopt`: what is refused before any cluster is asked, and what is told of a proof."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from cli.flow_adopt import _Asked, _document, _print, _refusal, _Stage
+from cli.main import main
+from clusters.settings import ConnectionSettings
+from replicator.adoption.mirrormaker import Checkpoint
+from replicator.adoption.prove import Proof
+from replicator.adoption.verdict import Ends, Finding, Verdict
+from replicator.offsetmap import Stretch
+from replicator.partition import PartitionKey
+from replicator.states import Span
+from topology import compile_path
+
+_TOPOLOGY = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: orders, owner: test}}
+clusters:
+  onprem: {{bootstrap: ["127.0.0.1:1"], security: {{protocol: PLAINTEXT}}}}
+  cloud: {{bootstrap: ["127.0.0.1:2"], security: {{protocol: PLAINTEXT}}}}
+flows:
+  - source: onprem
+    target: cloud
+    topics: {{include: [orders]}}
+    naming: {{policy: prefix}}
+{more}"""
+
+
+def file(directory: Path, more: str = "") -> Path:
+    path = directory / "orders.yaml"
+    path.write_text(_TOPOLOGY.format(more=more))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "says"),
+    [
+        ("", ("--accept", "duplicates,foreign"), "--accept foreign: what can be accepted is aborted, compacted"),
+        ("    delivery: {start: latest}\n", ("--dry-run",), "has `start: latest`"),
+        ("    offsets: aligned\n", ("--dry-run",), "has `offsets: aligned`"),
+        ("    delivery: {semantics: transactions}\n", ("--dry-run",), "copies in transactions"),
+        ("", ("--from", "records", "--connect-group", "g"), "--connect-group is for --from mm2; with --from records"),
+    ],
+    ids=["unacceptable", "latest", "aligned", "transactions", "notes"],
+)
+def test_refused_before_a_cluster_is_asked(tmp_path, capsys, more: str, options: tuple[str, ...], says: str) -> None:
+    assert main(["flow", "adopt", "onprem-to-cloud", str(file(tmp_path, more)), *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def staged(directory: Path, *accepted: str) -> _Stage:
+    path = file(directory)
+    plan = compile_path(path)
+    nowhere = ConnectionSettings(alias="cloud", bootstrap=("127.0.0.1:1",))
+    asked = _Asked(path, "mm2", (), None, None, None, None, frozenset(accepted), None)
+    return _Stage(plan.flows[0], plan.topology, nowhere, nowhere, asked)
+
+
+def proof(partition: int, *findings: Finding, position: int = 80, target_end: int = 100) -> Proof:
+    key = PartitionKey("onprem-to-cloud", "orders", "onprem.orders", partition)
+    verdict = Verdict(findings, (Stretch(0, 0, 50), Stretch(70, 50, 30)) if target_end else (), position)
+    groups = ((Checkpoint("billing", "onprem.orders", partition, 60, 51, ""), 80),)
+    return Proof(key, Ends(0, 500, 0, target_end), verdict, uuid.UUID(int=1), uuid.UUID(int=2), 79, 3, 4, groups)
+
+
+TWICE = Finding("duplicates", 20, Span(30, 50), Span(50, 70))
+OTHER = Finding("changed", 1, Span(12, 13), Span(12, 13))
+
+
+def test_what_is_told_of_each_partition(tmp_path, capsys) -> None:
+    _print(staged(tmp_path, "duplicates"), [proof(0), proof(1, TWICE), proof(2, position=0, target_end=0)])
+    assert capsys.readouterr().out == (
+        "onprem-to-cloud: onprem -> cloud, copied by MirrorMaker 2\n"
+        + "".join(
+            f"  orders-{number} -> onprem.orders-{number}: {state}\n"
+            f"    {proven} records proven; target offsets 0 to {end} (end), source 0 to 500 (end)\n"
+            f"    copying goes on at source offset {position} ({500 - position} offsets to go)\n"
+            "    its own note says 79; the records on the target decide\n"
+            "    3 of 4 offset syncs of MirrorMaker are true\n"
+            "    group billing at source offset 60: MirrorMaker sends it to 51, exactly it is 80\n" + more
+            for number, state, proven, end, position, more in (
+                (0, "exact", 80, 100, 80, ""),
+                (1, "not exact: duplicates", 80, 100, 80,
+                 "    duplicates (accepted): 20 records copied more than once; the copier began again at an older "
+                 "position; source 30 to 49, target 50 to 69\n"),
+                (2, "empty, onprem-to-cloud begins it itself", 0, 0, 0, ""),
+            )
+        )
+    )  # fmt: skip
+
+
+def test_the_document(tmp_path) -> None:
+    (found,) = _document(staged(tmp_path), [proof(1, TWICE)], ["said"])["partitions"]
+    assert (found["exact"], found["refused"], found["proven"], found["position"]) == (False, ["duplicates"], 80, 80)
+    assert found["groups"] == [{"group": "billing", "source": 60, "noted": 51, "exact": 80}]
+    assert found["findings"] == [{"kind": "duplicates", "records": 20, "source": [30, 50], "target": [50, 70]}]
+
+
+def test_a_refusal_says_what_can_be_done(tmp_path) -> None:
+    assert _refusal(staged(tmp_path, "aborted"), [proof(0, TWICE)]).endswith("--accept aborted,duplicates")
+    told = _refusal(staged(tmp_path), [proof(0, TWICE, OTHER)])
+    assert "What is changed cannot be accepted" in told
+    assert "--accept" not in told
+    assert "nothing says where to go on" in _refusal(staged(tmp_path), [proof(0, position=-1)])

@@ -1,0 +1,43 @@
+"""A partition that is read up to its end again and again, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.control import ControlWriter
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.log_tail import LogTail
+from clusters.settings import ConnectionSettings
+from tests.clusters.sites import RealSite
+
+pytestmark = pytest.mark.kafka
+
+
+def test_each_read_goes_to_the_end(onprem: ConnectionSettings, topic_name: str) -> None:
+    tail = LogTail(onprem, topic_name)
+
+    def read(start: int) -> list[int]:
+        return [int(record.value["n"]) for record in tail.read(start) if record.value is not None]
+
+    with pytest.raises(TopicMissing):
+        tail.read(0)
+    with Admin(onprem) as admin:
+        admin.create_topic(topic_name, 1)
+    assert read(0) == []
+    with ControlWriter(onprem) as writer:
+        for number in range(5):
+            assert writer.put(topic_name, "k", {"n": number}, 0) == number
+            assert read(number) == [number]  # what was acknowledged is read
+        assert read(5) == []
+        assert read(2) == [2, 3, 4]  # back
+        RealSite(onprem).transaction(topic_name, [[b'{"n":9}']], commit=False)
+        assert read(5) == []  # an aborted record and its marker end the log
+        end = writer.put(topic_name, "k", {"n": 5}, 0)
+        assert read(5) == [5]
+        tail.close()
+        assert read(end) == [5]
+        RealSite(onprem).transaction(topic_name, [[b"no JSON"]], commit=True)
+        with pytest.raises(ProtocolError, match="is not a Watershed record"):
+            tail.read(end + 1)
+    tail.close()

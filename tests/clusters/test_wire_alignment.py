@@ -1,0 +1,66 @@
+"""Markers are encoded once and repeated: the very bytes that the generated schemas make of all of them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from kio.schema.types import ProducerId, TopicName
+from kio.schema.write_txn_markers.v1 import request, response
+from kio.serial import entity_writer
+from kio.static.primitive import i16, i32
+
+from clusters.errors import ProtocolError
+from clusters.wire.alignment import MOST_MARKERS, Alignment
+from clusters.wire.transactions import ProducerIdAndEpoch
+
+
+class Asked(Alignment):
+    def __init__(self, answer: Any) -> None:
+        self.question: Any = None
+        self.answer = answer
+
+    def ask(self, question: Any, answer_type: Any) -> Any:
+        self.question = question
+        return self.answer
+
+
+def answer(*codes: int) -> response.WriteTxnMarkersResponse:
+    parts = tuple(
+        response.WritableTxnMarkerPartitionResult(partition_index=i32(3), error_code=code)  # type: ignore[arg-type]
+        for code in codes
+    )
+    topic = response.WritableTxnMarkerTopicResult(name=TopicName("orders"), partitions=parts)
+    return response.WriteTxnMarkersResponse(
+        markers=(response.WritableTxnMarkerResult(producer_id=ProducerId(7), topics=(topic,)),)
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 126, 127, 300, MOST_MARKERS])
+def test_the_bytes_are_those_of_the_schema(count: int) -> None:
+    wire = Asked(answer(0))
+    assert wire.write_markers("orders", 3, ProducerIdAndEpoch(7, 2), count) == 0
+    marker = request.WritableTxnMarker(
+        producer_id=ProducerId(7),
+        producer_epoch=i16(2),
+        transaction_result=False,
+        topics=(request.WritableTxnMarkerTopic(name=TopicName("orders"), partition_indexes=(i32(3),)),),
+        coordinator_epoch=i32(0),
+    )
+    expected = io.BytesIO()
+    entity_writer(request.WriteTxnMarkersRequest)(expected, request.WriteTxnMarkersRequest(markers=(marker,) * count))
+    assert wire.question.body == expected.getvalue()
+    assert (wire.question.__api_key__, wire.question.__version__) == (27, 1)
+
+
+@pytest.mark.parametrize("count", [0, MOST_MARKERS + 1])
+def test_a_count_that_no_request_takes(count: int) -> None:
+    with pytest.raises(ValueError, match="a request takes 1 to 10000"):
+        Asked(answer(0)).write_markers("orders", 3, ProducerIdAndEpoch(7, 2), count)
+
+
+def test_the_error_is_the_first_one_and_none_is_no_answer() -> None:
+    assert Asked(answer(0, 47)).write_markers("orders", 3, ProducerIdAndEpoch(7, 2), 1) == 47
+    with pytest.raises(ProtocolError, match="leaves out orders-3"):
+        Asked(answer()).write_markers("orders", 3, ProducerIdAndEpoch(7, 2), 1)

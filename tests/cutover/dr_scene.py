@@ -1,0 +1,195 @@
+"""A pair of clusters of which one may be killed: live applications, a throttled flow, groups that are carried."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from clusters.admin import Admin
+from clusters.errors import ClusterError
+from clusters.group_offsets import GroupOffsets
+from clusters.names import TopicPartition
+from clusters.status import read_status
+from cutover.actions import Prove
+from cutover.observations import ProofSeen
+from cutover.policy import Policy
+from lab import apps, clusters
+from lab.account import GroupAccount, account, find_applications
+from lab.clusters import Lab
+from lab.load import create_topics
+from lab.records import ENTRY, read_words
+from replicator.ledger import read_ledger
+from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
+from topology.plan import Application, Plan, Rollback, Wave, sealed
+from topology.plan import Migration as PlanMigration
+from topology.sync import GroupSync, Sync
+
+PARTITIONS, GROUP = 2, "billing"
+POLICY = Policy(
+    poll_ms=300, max_lag=1_000_000, hold_ms=0, hold_times=1, watch_ms=1_500, settle_ms=500,
+    empty_times=1, accept_loss=1_000_000, unseen_ms=2_000,
+)  # fmt: skip
+TOPIC = "orders"
+BILLING = ["lab.billing", "--group", GROUP, "--topics", TOPIC, "--session-ms", "6000"]
+SLOW = 6_000  # bytes a second: less than the producer writes
+
+
+class Site:
+    """Clusters `onprem` (which dies) and `cloud`, the flow there, the paused flow back, a producer and a consumer."""
+
+    def __init__(self, home: Path, delivery: Literal["sequence", "transactions"]) -> None:
+        self.delivery: Literal["sequence", "transactions"] = delivery
+        self.home, self.directory, self.topic = home, home / "clusters", TOPIC
+        self.lab: Lab = clusters.up(self.directory, ["onprem", "cloud"])
+        self.settings = settings_of(self.lab)
+        create_topics(self.lab.clusters["onprem"].bootstrap, [self.topic], PARTITIONS)
+        self.places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        self.apps = home / "apps"
+        self.plan = self._plan()
+
+    def _plan(self) -> Plan:
+        base = plan_for(self.settings, "dr", self.topic, routes=(("onprem", "cloud"), ("cloud", "onprem")))
+        sync = Sync(groups=GroupSync("continuous", interval_ms=1_000))
+        there = replace(base.flows[0], quota=SLOW, sync=sync, delivery=self.delivery)
+        back = replace(base.flows[1], state="paused", delivery="transactions", delivery_reason="a way back")
+        return sealed(replace(base, flows=(there, back)))
+
+    def start(self) -> None:
+        at = ["--cluster", "onprem", "--bootstrap", self.lab.clusters["onprem"].bootstrap]
+        self.orders = apps.start(self.apps, "orders", ["lab.orders", "--topics", self.topic, "--rate", "100", *at])
+        self.billing = apps.start(self.apps, "billing", [*BILLING, *at])
+        apps.wait_for(self.billing, "processed", 50)
+        wave = Wave("all", (self.topic,), (GROUP,), ("orders",), rollback=Rollback(reverse=self.plan.flows[1].id))
+        http = {GROUP: Application(self.billing.http), "orders": Application(self.orders.http)}
+        migration = PlanMigration(self.plan.flows[0].id, "consumers_first", (wave,), http)
+        self.plan = applied(self.settings, sealed(replace(self.plan, migration=migration)))
+
+    def ends(self, alias: str) -> dict[TopicPartition, int]:
+        with Admin(self.settings[alias]) as admin:
+            return {place: span.end for place, span in admin.offsets(self.places).items()}
+
+    def leads(self, alias: str) -> bool:
+        """Whether every partition has a leader that answers: a broker that comes back is heard of before it leads."""
+        try:
+            return bool(self.ends(alias))
+        except ClusterError:
+            return False
+
+    def reports(self) -> dict[TopicPartition, Any]:
+        flow = self.plan.flows[0].id
+        found = [each for each in read_status(self.settings["cloud"]) if each.flow == flow]
+        return {TopicPartition(each.topic, each.partition): each for each in found}
+
+    def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Positions at `cloud`, within what was copied, as those of `onprem`."""
+        flow = self.plan.flows[0].id
+        ledger = read_ledger(self.settings["cloud"], flow=flow)
+        return {p: ledger.map(flow, p.topic, p.partition).to_source(at) for p, at in offsets.items()}
+
+    def carried(self) -> dict[TopicPartition, int]:
+        with GroupOffsets(self.settings["cloud"]) as offsets:
+            return {place: each.offset for place, each in offsets.held([GROUP])[GROUP].positions.items()}
+
+    def newest(self, alias: str, count: int) -> list[list[Any]]:
+        found = read_all(self.settings[alias], self.topic, PARTITIONS)
+        return [[record for _, record in found[place.partition]][-count:] for place in self.places]
+
+    def lag(self) -> int:
+        """So much is behind: what workers say, once they have seen the source's present ends."""
+        ends, seen = self.ends("onprem"), self.reports()
+        if any(place not in seen or seen[place].source_end != end for place, end in ends.items()):
+            return -1
+        return sum(seen[place].lag_records for place in ends)
+
+    def reported_lag(self) -> int:
+        return sum(each.lag_records or 0 for each in self.reports().values())
+
+    def kill(self) -> None:
+        """SIGKILL to the site: its broker and the applications, which a supervisor starts elsewhere, still pointed at
+        the dead cluster."""
+        for name in ("orders", "billing"):
+            apps.crash(self.apps, name)
+        clusters.kill(self.directory, "onprem")
+        self.orders = apps.start(self.apps, "orders", ["lab.orders", "--topics", self.topic, "--rate", "100"])
+        self.billing = apps.start(self.apps, "billing", BILLING)
+
+    def revive(self) -> None:
+        self.lab = clusters.start(self.directory, "onprem")
+
+    def processed(self) -> dict[TopicPartition, int]:
+        """How far the group had processed at the dead side, by its own records."""
+        found: dict[TopicPartition, int] = {}
+        words = read_words(self.apps / "billing")
+        raw = (self.apps / "billing" / "records.bin").read_bytes()
+        for at in range(0, len(raw) - ENTRY.size + 1, ENTRY.size):
+            entry = dict(zip(_fields(), ENTRY.unpack_from(raw, at), strict=False))
+            if words["cluster"][entry["cluster"]] == "onprem":
+                place = TopicPartition(self.topic, entry["partition"])
+                found[place] = max(found.get(place, 0), entry["offset"] + 1)
+        return found
+
+    def settled(self) -> GroupAccount:
+        """The producer ends, the consumer reads the rest; then the applications' records are compared."""
+        apps.switch_off(self.orders)
+        seen, since = apps.describe(self.billing)["processed"], time.monotonic()
+        while time.monotonic() - since < 2:
+            now = apps.describe(self.billing)["processed"]
+            seen, since = (seen, since) if now == seen else (now, time.monotonic())
+            time.sleep(0.2)
+        apps.switch_off(self.billing)
+        (group,) = account(find_applications(self.apps)).groups
+        return group
+
+    def prove_back(self, since: dict[TopicPartition, int]) -> Callable[[Prove], ProofSeen]:
+        """Whether what was written at `cloud` behind `since` ends the log of `onprem`, in order."""
+
+        def prove(wanted: Prove) -> ProofSeen:
+            proven = unproven = 0
+            here = read_all(self.settings["cloud"], self.topic, PARTITIONS)
+            there = read_all(self.settings["onprem"], self.topic, PARTITIONS)
+            for place, cut in since.items():
+                written = [record for at, record in here[place.partition] if at >= cut]
+                carried = [record for _, record in there[place.partition]]
+                if not wanted.final:  # it is still being carried
+                    missing = next((n for n in range(len(written) + 1) if _ends_with(carried, written, n)), None)
+                    unproven += missing is None
+                else:
+                    unproven += not _ends_with(carried, written, 0)
+                proven += len(written)
+            return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+
+        return prove
+
+
+def _ends_with(log: list[Any], written: list[Any], without: int) -> bool:
+    kept = written[: len(written) - without]
+    return not kept or log[-len(kept) :] == kept
+
+
+def _fields() -> tuple[str, ...]:
+    from lab.records import FIELDS
+
+    return FIELDS
+
+
+def wait_until(what: Callable[[], bool], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.2)
+
+
+@contextmanager
+def site_in(home: Path, delivery: Literal["sequence", "transactions"] = "sequence") -> Iterator[Site]:
+    try:
+        yield Site(home, delivery)
+    finally:
+        apps.stop(home / "apps", grace=10)
+        clusters.down(home / "clusters")
+
+
+__all__ = ["GROUP", "PARTITIONS", "POLICY", "Site", "site_in", "wait_until", "workers"]

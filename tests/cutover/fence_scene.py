@@ -1,0 +1,133 @@
+"""A wave of one producer and one topic on real brokers, driven through its fence; nothing is copied, for nothing is
+written before the fence but what a test writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from clusters.admin import Admin
+from clusters.settings import ConnectionSettings
+from cutover.actions import Action
+from cutover.course import migrate_course
+from cutover.driver import Event, Migration
+from cutover.live.applications import Applications
+from cutover.live.world import LiveWorld
+from cutover.observations import Observation, ProofSeen
+from cutover.policy import Policy
+from tests.replicator.real import applied, plan_for
+from topology.plan import Application, Fence, Plan, Wave, sealed
+from topology.plan import Migration as PlanMigration
+
+POLICY = Policy(
+    strategy="fenced", poll_ms=100, hold_ms=0, hold_times=1, watch_ms=700, settle_ms=1_000,
+)  # fmt: skip
+CHECKOUT = "checkout"
+
+
+class Died(BaseException):
+    """The driver's process is gone."""
+
+
+@dataclass
+class Scene:
+    """`at` is called with every event of the driver; `died` with every action, before and after the world does it."""
+
+    settings: Mapping[str, ConnectionSettings]
+    plan: Plan
+    policy: Policy
+    at: Callable[[Event], None] = lambda _event: None
+    died: Callable[[Action, bool], bool] = lambda _action, _done: False
+
+    def migration(self, **changes: Any) -> Migration:
+        course = migrate_course(self.plan, policy=self.policy)
+        applications = Applications({}, confirm=lambda _question: True)
+        live = LiveWorld(self.plan, course.flow, self.settings, applications, time.monotonic)
+        arguments: dict[str, Any] = {
+            "settings": self.settings,
+            "course": course,
+            "prove": lambda _wanted: ProofSeen(0, "proven", 0, {"proven": 0}),
+            "world": _Mortal(live, self),
+            "say": lambda event: self.at(event),
+            "run_id": "r1",
+        }
+        return Migration(self.plan, **(arguments | changes))
+
+
+@dataclass
+class _Mortal:
+    live: LiveWorld
+    scene: Scene
+
+    def answer(self, action: Action) -> Observation:
+        if self.scene.died(action, False):
+            raise Died
+        seen = self.live.answer(action)
+        if self.scene.died(action, True):
+            raise Died
+        return seen
+
+
+def a_scene(
+    settings: Mapping[str, ConnectionSettings],
+    name: str,
+    fence: Fence,
+    application: Application,
+    **policy: Any,
+) -> Scene:
+    """The topic is there on both sides, the flow is applied, and no worker serves it."""
+    for each in settings.values():
+        with Admin(each) as admin:
+            admin.create_topic(name, 1, 1)
+    base = plan_for(settings, name, name)
+    wave = Wave("all", (name,), (), (CHECKOUT,), strategy="fenced", fence=fence)
+    migration = PlanMigration(base.flows[0].id, "fenced", (wave,), {CHECKOUT: application})
+    plan = applied(settings, sealed(replace(base, migration=migration)))
+    return Scene(settings, plan, replace(POLICY, fence=fence, **policy))
+
+
+def writes(settings: ConnectionSettings, topic: str, **config: Any) -> None:
+    """One record, acknowledged."""
+    producer = Producer(settings.librdkafka(config))
+    errors: list[object] = []
+    producer.produce(topic, b"one", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors == [None], errors
+
+
+class Stubborn:
+    """A producer that nobody can stop: writes on and on until the test is over. acked, refused: counts."""
+
+    def __init__(self, settings: ConnectionSettings, topic: str, **config: Any) -> None:
+        self.acked, self.refused = 0, 0
+        self._producer = Producer(settings.librdkafka({"linger.ms": 0} | config))
+        self._topic, self._over = topic, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Stubborn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._producer.purge()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.02):
+            try:
+                self._producer.produce(self._topic, b"still here", on_delivery=self._delivered)
+            except KafkaException:  # librdkafka keeps the topic's refusal in mind for a while
+                self.refused += 1
+            self._producer.poll(0)
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is None:
+            self.acked += 1
+        else:
+            self.refused += 1

@@ -1,0 +1,94 @@
+"""A group of any kind in the small world, and a migration of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from clusters.names import TopicPartition
+from cutover.actions import (
+    Action,
+    CommitOffsets,
+    LookAtRecords,
+    Side,
+)
+from cutover.observations import GroupSeen, Observation, RecordsSeen
+from tests.cutover.world import GROUP, POLICY, FakeLog, World, a_migration, a_plan
+from topology.plan import Plan, sealed
+from topology.sync import GroupSync, Sync
+
+ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
+STORE, REPARTITION = f"{GROUP}-totals-changelog", f"{GROUP}-by-user-repartition"
+
+
+class Groups(World):
+    """`more` is what its group shows at the source besides; `linger_s`: how long its member keeps its place after it
+    stopped; `texts`: what stands beside offsets."""
+
+    def __init__(self, **more: Any) -> None:
+        self.behind = 0  # how far the group stays behind at the source
+        super().__init__()
+        self.more = more
+        self.linger_s = 0.0
+        self.stopped_at: float | None = None
+        self.texts: dict[Side, dict[TopicPartition, str]] = {"source": {}, "target": {}}
+        self.commits: list[CommitOffsets] = []
+        self.pending: set[TopicPartition] = set()  # records wait in these repartition topics
+        self.processed_after = 0  # looks
+
+    def answer(self, action: Action) -> Observation:
+        if isinstance(action, CommitOffsets):
+            self.commits.append(action)
+            self.texts[action.side].update(action.texts)
+        if isinstance(action, LookAtRecords) and set(action.at) & {TopicPartition(REPARTITION, n) for n in range(2)}:
+            self.processed_after -= 1
+            if self.processed_after == 0:
+                self.pending.clear()
+            return RecordsSeen(0, {place: "waits" if place in self.pending else None for place in action.at})
+        return super().answer(action)
+
+    def _members(self, side: Side, group: str) -> int:
+        present = super()._members(side, group)
+        if side == "source" and self.linger_s and not present:
+            self.stopped_at = self.now if self.stopped_at is None else self.stopped_at
+            return int(self.now - self.stopped_at < self.linger_s)
+        return present
+
+    def _group(self, at: int, side: Side, group: str) -> GroupSeen:
+        seen = super()._group(at, side, group)
+        texts = {place: text for place, text in self.texts[side].items() if place in seen.offsets}
+        if side == "source":
+            gone = {} if seen.members else {"static": (), "who": (), "reads": frozenset()}
+            return replace(seen, texts=texts, **(self.more | gone))
+        kind = self.more.get("kind", "classic") if seen.members or seen.offsets else "unknown"
+        return replace(seen, texts=texts, kind=kind)
+
+    def write(self, side: Side, place: TopicPartition) -> None:
+        """Markers in `orders` only."""
+        log = self.logs[side][place]
+        before = len(log)
+        super().write(side, place)
+        del log[before + 1 :]
+        if side == "source" and place.topic == "orders" and self.written % 2:
+            log.append(None)
+
+    def consume(self, side: Side, group: str) -> None:
+        super().consume(side, group)
+        if self.behind and side == "source":
+            for place in self.offsets[side][group]:
+                self.offsets[side][group][place] = max(0, len(self.logs[side][place]) - self.behind)
+
+
+def moved(world: Groups, plan: Plan | None = None, **policy: Any) -> tuple[str, str, str]:
+    migration = a_migration(world, FakeLog(), plan=plan or a_plan(), policy=replace(POLICY, **policy))
+    result = migration.run()
+    return result.state, result.step, result.reason
+
+
+def renamed(plan: Plan, *names: tuple[str, str]) -> Plan:
+    sync = Sync(groups=GroupSync(rename=names))
+    return sealed(replace(plan, flows=tuple(replace(flow, sync=sync) for flow in plan.flows)))
+
+
+def inside(world: World, step: str) -> bool:
+    return next((line for line in reversed(world.said) if ": begin" in line), "").startswith(f"{step}:")

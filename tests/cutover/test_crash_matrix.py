@@ -1,0 +1,220 @@
+"""A driver that dies anywhere is followed by one that finishes: every strategy, every journal entry (stored or not),
+every deed (before and after its effect), on the way forward and on every way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from cutover.actions import Action, Deed, LookAtLogs
+from cutover.observations import Observation
+from cutover.policy import Policy
+from cutover.procedure import Result
+from cutover.steps import ORDERS, steps_of, undo_of
+from tests.cutover.judging import assert_back, assert_moved, assert_whole
+from tests.cutover.spoils import straggle, upon
+from tests.cutover.world import A_RIGHT, POLICY, REVERSE, Crash, FakeLog, World, a_migration, a_plan, holding_back
+from topology.plan import Fence, HooksAt, Strategy
+
+STRATEGIES: tuple[Strategy, ...] = ("consumers_first", "producers_first", "fenced")
+OTHER_RIGHT = {**A_RIGHT, "principal": "User:before"}  # somebody gave it at the target
+SOONER = {"watch_ms": 1_000, "after_ms": 1_000, "hold_ms": 500, "empty_times": 2, "hold_times": 2}
+
+
+def everything(strategy: Strategy) -> Policy:
+    """A policy that asks for every step that there is."""
+    hooks = HooksAt(before=("ticket",), fenced=("dns",), switched=("told",), rolled_back=("told",))
+    return replace(
+        POLICY,
+        **SOONER,
+        strategy=strategy,
+        fence=Fence("acl"),
+        reverse=REVERSE,
+        hooks=hooks,
+        checks_before=("ready",),
+        checks_after=("well",),
+        hold_before_ms=500,
+        hold_after_ms=500,
+    )
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens besides the crash. over: what must be true at the end."""
+
+    strategy: Strategy
+    spoil: Callable[[World], None]
+    over: Callable[[World, Result], None]
+
+    def world(self) -> World:
+        world = World()
+        world.withheld, world.given = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT]
+        self.spoil(world)
+        return world
+
+    def run(self, world: World, log: FakeLog, holder: str = "first") -> Result:
+        plan = holding_back(a_plan(strategy=self.strategy))
+        return a_migration(world, log, holder, plan=plan, policy=everything(self.strategy), run_id="r1").run()
+
+    def follow(self, world: World, log: FakeLog) -> None:
+        """Another process goes on after a crash, in a world that did not wait."""
+        for _ in range(3):
+            world.tick()
+        result = self.run(world, log, "second")
+        self.over(world, result)
+        assert_whole(log)
+
+
+def moved(world: World, result: Result) -> None:
+    assert_moved(world, result)
+    assert world.fenced is not None, "the fence is never taken down after a success"
+    assert world.reverse_state == "running"
+    assert world.flow_state == "stopped"
+    assert world.given == [OTHER_RIGHT, A_RIGHT]
+    assert world.unwritten == 0
+
+
+def back(world: World, result: Result) -> None:
+    """What happened came before the straggler, or everything was taken back: never something between."""
+    if result.state == "done":
+        moved(world, result)
+        return
+    assert_back(world, result)
+    assert world.reverse_state == "paused"
+    assert world.flow_state == "running"
+    assert world.given == [OTHER_RIGHT], "rights are taken away again, and those that stood there stay"
+
+
+def clean(_world: World) -> None:
+    pass
+
+
+STORIES = [Story(strategy, clean, moved) for strategy in STRATEGIES]
+# The straggler comes at the very last look, so that everything that can be undone is.
+STORIES += [Story(strategy, upon(LookAtLogs, straggle, step="point_of_no_return"), back) for strategy in STRATEGIES]
+NAMES = [f"{story.strategy}-{'forward' if story.over is moved else 'and back'}" for story in STORIES]
+
+
+@pytest.fixture(autouse=True)
+def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in an evidence pack has its own tests; two thousand of them take as long as all else."""
+    monkeypatch.setattr("cutover.driver.write_evidence", lambda directory, *_rest: directory / "evidence.json")
+
+
+@pytest.fixture(params=STORIES, ids=NAMES)
+def story(request: pytest.FixtureRequest) -> Story:
+    found: Story = request.param
+    return found
+
+
+def test_without_a_crash_every_step_is_in_the_story(story: Story) -> None:
+    world, log = story.world(), FakeLog()
+    result = story.run(world, log)
+    story.over(world, result)
+    assert_whole(log)
+    begun = {record["step"] for record in log.records}
+    policy = everything(story.strategy)
+    assert {*ORDERS[story.strategy]} - {"window"} == {step.name for step in steps_of(policy, rights=True)}
+    if story.over is moved:
+        assert {step.name for step in steps_of(policy, rights=True)} <= begun
+    else:
+        assert result.state == "rolled_back"
+        held = "hold_reverse" if story.strategy == "producers_first" else "stop_consumers"
+        assert {undo_of(name) for name in ("write_rights", "fence_producers", held)} <= begun
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
+def test_a_crash_at_every_journal_entry(story: Story, stored: bool) -> None:
+    whole = FakeLog()
+    story.run(story.world(), whole)
+    for at in range(len(whole.records)):
+        world, log = story.world(), FakeLog(crash_at=at, stored=stored)
+        with pytest.raises(Crash):
+            story.run(world, log)
+        story.follow(world, log)
+
+
+@pytest.mark.parametrize("effect", [True, False], ids=["done", "not done"])
+def test_a_crash_in_the_middle_of_every_deed(story: Story, effect: bool) -> None:
+    at = 0
+    while True:
+        world, log = story.world(), FakeLog()
+        die_in_deed(world, at, effect=effect)
+        try:
+            story.run(world, log)
+            break  # there is no such deed any more
+        except Crash:
+            story.follow(world, log)
+        at += 1
+    assert at > 8
+
+
+class Several(Story):
+    """Two groups and two producers: a step does several deeds, and a process may end between any two of them."""
+
+    def world(self) -> World:
+        writes, reads = (
+            {"checkout": ("orders",), "tracker": ("clicks",)},
+            {"billing": ("orders",), "audit": ("clicks",)},
+        )
+        world = World({"orders": 2, "clicks": 1}, writes, reads)
+        world.withheld, world.given = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT]
+        self.spoil(world)
+        return world
+
+    def run(self, world: World, log: FakeLog, holder: str = "first") -> Result:
+        plan = a_plan(strategy=self.strategy, consumers=("billing", "audit"), producers=("checkout", "tracker"))
+        policy = everything(self.strategy)
+        return a_migration(world, log, holder, plan=holding_back(plan), policy=policy, run_id="r1").run()
+
+
+def test_a_crash_between_the_deeds_of_a_step(story: Story) -> None:
+    several, at = Several(story.strategy, story.spoil, story.over), 0
+    while True:
+        world, log = several.world(), FakeLog()
+        die_in_deed(world, at, effect=True)
+        try:
+            several.run(world, log)
+            break
+        except Crash:
+            several.follow(world, log)
+        at += 1
+    assert at > 12
+
+
+def die_in_deed(world: World, nth: int, *, effect: bool) -> None:
+    """The process ends in the n-th deed, right before the world changes or right after."""
+    spoilt, count = world.hook, 0
+
+    def hook(action: Action) -> Observation | None:
+        nonlocal count
+        if isinstance(action, Deed):
+            count += 1
+            if count == nth + 1:
+                world.hook = spoilt
+                if effect:
+                    world.answer(action)
+                raise Crash
+        return spoilt(action)
+
+    world.hook = hook
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_that_dies_again_and_again(strategy: Strategy) -> None:
+    """No process lives for more than eleven entries; the world goes on meanwhile."""
+    story = Story(strategy, clean, moved)
+    world, log = story.world(), FakeLog()
+    result, lives = None, 0
+    while result is None:
+        lives += 1
+        log.crash_at = len(log.records) + 3 + lives % 9
+        try:
+            result = story.run(world, log, f"life {lives}")
+        except Crash:
+            world.tick()
+    moved(world, result)
+    assert lives > 10
+    assert_whole(log)

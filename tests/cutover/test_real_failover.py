@@ -1,0 +1,114 @@
+"""The source is killed with lag, on real brokers: what is lost is what was declared, offset by offset."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cli.failover import _show_loss
+from cli.moved import moved
+from clusters.flows import read_flows
+from clusters.names import TopicPartition
+from cutover.driver import Migration
+from cutover.failover.failback import failback_course
+from cutover.failover.steps import failover_course
+from cutover.journal.chain import outcome_of
+from cutover.offsets import from_json
+from lab import apps
+from replicator.divergence import divergence
+from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until, workers
+from tests.replicator.real import applied
+from tests.replicator.test_real_adoption import QUICK
+from topology.plan import sealed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def failed_over(site: Site, tmp_path: Path) -> Migration:
+    run = Migration(
+        site.plan,
+        settings=site.settings,
+        prove=lambda _wanted: pytest.fail("a failover proves nothing: there is nothing to compare with"),
+        course=failover_course(site.plan, policy=POLICY),
+        evidence=tmp_path / "failover",
+        say=lambda event: print(f"{event.at_ms / 1000:7.1f} {event.step} {event.kind} {event.text}"),
+    )
+    result = run.run()
+    assert result.state == "done", result
+    return run
+
+
+def failed_back(site: Site, run: Migration, cut: dict[TopicPartition, int], tmp_path: Path) -> Migration:
+    chain = run.journal.refresh()
+    refused = failback_course(site.plan, None, chain, POLICY)
+    settings = site.settings
+    say = partial(print, flush=True)
+    proof = site.prove_back(cut)
+    asked = Migration(site.plan, settings=settings, prove=proof, course=refused, say=say, evidence=tmp_path / "asked")
+    result = asked.run()
+    assert (result.state, result.step) == ("refused", "divergence"), result
+    decided = failback_course(site.plan, None, asked.journal.refresh(), POLICY, "skip")
+    back = Migration(site.plan, settings=settings, prove=proof, course=decided, say=say, evidence=tmp_path / "back")
+    result = back.run()
+    assert result.state == "done", result
+    return back
+
+
+def test_the_source_is_killed_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with site_in(tmp_path) as site:
+        site.start()
+        with workers(site.plan, "cloud", tmp_path) as start:
+            start()
+            wait_until(lambda: site.reported_lag() > 100 and len(site.carried()) == len(site.places))
+            apps.switch_off(site.orders)
+            wait_until(lambda: site.lag() > 50)
+            site.kill()
+            ends = {place: each.source_end for place, each in site.reports().items()}
+            assert _show_loss(site.plan, failover_course(site.plan), site.settings, "json") == 0
+            shown = json.loads(capsys.readouterr().out)["loss"]
+            run = failed_over(site, tmp_path)
+        chain = run.journal.chain.entries
+        fenced, placed = outcome_of(chain, "cut_workers_off"), outcome_of(chain, "place_groups")
+        assert fenced is not None
+        assert placed is not None
+        copied, cut = from_json(fenced[0]["copied"]), from_json(fenced[0]["target_ends"])
+        declared = {p: (copied[p], ends[p]) for p in site.places if copied[p] < ends[p]}
+        assert shown["offsets"] >= fenced[0]["loss"]["offsets"]
+        assert fenced[0]["loss"]["offsets"] == sum(end - at for at, end in declared.values()) > 0
+        landed = site.at_source(from_json(placed[0]["groups"]["billing"]["target"]))
+        processed = site.processed()
+        again = sum(max(0, min(copied[p], processed.get(p, 0)) - landed[p]) for p in site.places)
+        unread = sum(len(range(max(copied[p], processed.get(p, 0)), ends[p])) for p in site.places)
+        told = " ".join(moved(site.plan, site.settings.__getitem__))
+        assert f"its applications are at cloud since failover {run.run_id}" in told
+        assert "back: `topology failback`" in told
+        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 200)
+        site.revive()
+        before = read_flows(site.settings["cloud"])[site.plan.flows[0].id]
+        applied(site.settings, sealed(replace(site.plan, proofs={"note": "applied again"})))
+        after = read_flows(site.settings["cloud"])[site.plan.flows[0].id]
+        assert (after.state, after.retired) == (before.state, before.retired) == ("stopped", {site.topic})
+        wait_until(lambda: site.leads("onprem"))
+        extra = divergence(site.settings["onprem"], copied)
+        assert {each.place: (each.first, each.last + 1) for each in extra.stretches} == declared
+        assert sum(each.records for each in extra.stretches) == fenced[0]["loss"]["offsets"]
+        with workers(site.plan, "onprem", tmp_path) as start:
+            start()
+            back = failed_back(site, run, cut, tmp_path)
+        named = outcome_of(back.journal.chain.run(back.run_id or ""), "divergence")
+        assert named is not None
+        ranges = {str(p): [[first, end - 1]] for p, (first, end) in declared.items()}
+        assert {p: row["ranges"] for p, row in named[0]["partitions"].items()} == ranges
+        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 100)
+        assert {apps.describe(app)["cluster"] for app in (site.orders, site.billing)} == {"onprem"}
+        assert moved(site.plan, site.settings.__getitem__) == []
+        group = site.settled()
+        with workers(site.plan, "cloud", tmp_path, QUICK) as start:  # the standby follows again, behind its fence
+            start()
+            wait_until(lambda: site.lag() == 0)
+        assert site.newest("cloud", 50) == site.newest("onprem", 50)
+        assert (group.lost, group.repeated, group.out_of_order_per_key) == (unread, again, 0), group

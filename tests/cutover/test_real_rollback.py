@@ -1,0 +1,134 @@
+"""Back behind the point of no return, on real brokers: real workers both ways, live producers and a live consumer, and
+their own records as the judge. Only the proofs are not Spark's here: both sides are read and compared."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusters.names import TopicPartition
+from cutover.actions import Prove
+from cutover.driver import Event, Migration
+from cutover.journal.chain import Journal
+from cutover.journal.topic import TopicLog
+from cutover.observations import ProofSeen
+from cutover.rollback.course import rollback_course
+from lab import apps
+from tests.cutover.test_real_migration import PARTITIONS, POLICY, Shop
+from tests.replicator.real import applied, plan_for, read_all, workers
+from topology.plan import Application, Plan, Rollback, Wave, sealed
+from topology.plan import Migration as PlanMigration
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+WRITES = 10_000
+
+
+class BackShop(Shop):
+    """The way back is declared, and the first producer is fast."""
+
+    def plan(self, *producers: apps.App) -> Plan:
+        there = plan_for(self.settings, self.name, *self.topics)
+        back = plan_for(
+            self.settings,
+            self.name,
+            *self.topics,
+            routes=(("cloud", "onprem"),),
+            delivery="transactions",
+            state="paused",
+        ).flows[0]
+        wave = Wave(
+            "all",
+            tuple(self.topics),
+            (self.name,),
+            tuple(app.name for app in producers),
+            rollback=Rollback(until_ms=3_600_000, reverse=back.id),
+        )
+        addresses = {app.name: Application(app.http) for app in producers}
+        migration = PlanMigration(
+            there.flows[0].id, "consumers_first", (wave,), {self.name: Application(self.billing.http), **addresses}
+        )
+        return sealed(replace(there, flows=(there.flows[0], back), migration=migration))
+
+    def prove_back(self, wanted: Prove) -> ProofSeen:
+        """What is at the source is what is at the target, as far as it came."""
+        proven = unproven = 0
+        for topic in wanted.topics:
+            home = read_all(self.settings["onprem"], topic, PARTITIONS)  # first: it is never ahead
+            away = read_all(self.settings["cloud"], topic, PARTITIONS)
+            for number in range(PARTITIONS):
+                carried, written = [r for _, r in home[number]], [r for _, r in away[number]]
+                same = carried == written if wanted.final else carried == written[: len(carried)]
+                proven, unproven = proven + len(carried), unproven + (0 if same else 1)
+        return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+
+
+def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
+    kafka_pair: Lab, topic_name: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "apps"
+    events: list[Event] = []
+    try:
+        shop = BackShop(kafka_pair, topic_name, home, rate=1_000)
+        plan = applied(shop.settings, shop.plan(shop.orders, shop.paid))
+        with workers(plan, "cloud", tmp_path) as start, workers(plan, "onprem", tmp_path) as start_back:
+            start()
+            start_back()
+            shop.wait_served(plan)
+            policy = replace(POLICY, reverse=plan.flows[1].id, strategy="fenced")
+            there = Migration(
+                plan, settings=shop.settings, prove=shop.prove, policy=policy, evidence=tmp_path / "there"
+            )
+            result = there.run()
+            assert result.state == "done", result
+            before = apps.describe(shop.orders)["acked"]
+            apps.wait_for(shop.orders, "acked", before + WRITES)
+
+            journal = Journal(TopicLog(shop.settings["cloud"]), plan.topology, secrets.token_hex(8))
+            course = rollback_course(plan, None, journal.refresh(), POLICY)
+            assert course.earlier is not None
+            cut = course.earlier.offsets("point_of_no_return", "target_ends")
+            began = time.monotonic()
+            result = Migration(
+                plan,
+                settings=shop.settings,
+                prove=shop.prove_back,
+                say=events.append,
+                course=course,
+                journal=journal,
+                evidence=tmp_path / "back",
+            ).run()
+            took = time.monotonic() - began
+            assert result.state == "done", (result, [event.text for event in events][-20:])
+            assert set(shop.where().values()) == {("running", "onprem")}
+            seen = apps.describe(shop.orders)["acked"]
+            apps.wait_for(shop.orders, "acked", seen + 100)
+        found = shop.settled()
+        away = {topic: read_all(shop.settings["cloud"], topic, PARTITIONS) for topic in shop.topics}
+        at_home = {topic: read_all(shop.settings["onprem"], topic, PARTITIONS) for topic in shop.topics}
+    finally:
+        apps.stop(home)
+    since = 0
+    for topic in shop.topics:
+        for number in range(PARTITIONS):
+            written, here = [r for _, r in away[topic][number]], [r for _, r in at_home[topic][number]]
+            assert here[: len(written)] == written
+            assert len({value for _, value, *_ in here}) == len(here)
+            since += sum(at >= cut[TopicPartition(topic, number)] for at, _ in away[topic][number])
+    assert since >= WRITES
+    (group,) = found.groups
+    assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group
+    back = {move.application: move.seconds for move in found.moves if move.target == "onprem"}
+    assert set(back) == {"orders", "paid"}
+    print(f"{since} records carried back; rolled back in {took:.1f} s; seconds without writes {back}")
+    for event in events:
+        if event.kind in ("done", "ended"):
+            print(f"{event.at_ms / 1000:7.1f} s {event.step}: {event.text}")

@@ -1,0 +1,157 @@
+"""docker-compose.yaml without a container engine: the Compose specification's own model, a Compose implementation, and
+the scripts of the images run on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compose_viz.spec.compose_spec import ComposeSpecification
+from confluent_kafka.admin import AdminClient
+from pydantic import ValidationError
+
+from lab.broker import free_ports
+from lab.jars import jars
+from lab.process import Process, alive, spawn
+from lab.sessions import end
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = ROOT / "docker-compose.yaml"
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+
+
+def read() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return found
+
+
+def declared() -> dict[str, Any]:
+    """Without extension fields, which the specification allows and its model does not know."""
+    return {name: value for name, value in read().items() if not name.startswith("x-")}
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = read()["services"]
+    return found
+
+
+def test_it_is_what_the_specification_says() -> None:
+    ComposeSpecification.model_validate(declared())
+
+
+def test_the_specifications_model_finds_a_wrong_key() -> None:
+    wrong = declared()
+    wrong["services"]["postgres"]["imagee"] = "x"
+    with pytest.raises(ValidationError, match="imagee"):
+        ComposeSpecification.model_validate(wrong)
+
+
+def test_a_compose_implementation_resolves_it(tmp_path: Path) -> None:
+    """podman-compose only wants to hear podman's version before it resolves a file."""
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\necho podman version 5.0.0\n")
+    podman.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "podman_compose", "-f", str(COMPOSE), "config"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "WATERSHED_POSTGRES_PASSWORD": "other"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    resolved = yaml.safe_load(done.stdout)["services"]
+    assert set(resolved) >= {name for name, each in services().items() if "profiles" not in each}
+    url = resolved["airflow-scheduler"]["environment"]["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    assert url == "postgresql+psycopg2://airflow:other@postgres/airflow"
+
+
+def test_what_is_built_and_started_is_there() -> None:
+    stages = set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE.read_text(), re.MULTILINE))
+    for name, service in services().items():
+        if "build" in service:
+            assert (ROOT / service["build"]["dockerfile"]).is_file(), name
+            assert service["build"]["target"] in stages, name
+        for word in service.get("command", []):
+            if word.startswith("/opt/watershed/"):
+                assert os.access(ROOT / word.removeprefix("/opt/watershed/"), os.X_OK), word
+    for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), line
+
+
+def test_whoever_is_waited_for_says_when_it_is_healthy() -> None:
+    for name, service in services().items():
+        for other, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services()[other], (name, other)
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    published = [port for service in services().values() for port in service.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> tuple[dict[str, str], str]:
+    """What `kafka.sh broker` needs in its environment here, and the address it will have."""
+    home = tmp_path / "kafka"
+    home.mkdir()
+    (home / "libs").symlink_to(jars())
+    (home / "log4j2.properties").symlink_to(ROOT / "lab" / "log4j2-console.properties")
+    inner, host, controller = map(str, free_ports(3))
+    ports = {"INNER_PORT": inner, "HOST_PORT": host, "CONTROLLER_PORT": controller, "ADDRESS": "127.0.0.1"}
+    places = {"KAFKA_HOME": str(home), "KAFKA_DATA": str(tmp_path / "data"), "KAFKA_HEAP": "256m"}
+    return {**os.environ, **ports, **places}, f"127.0.0.1:{inner}"
+
+
+def test_a_broker_of_the_image_starts_and_stays_the_same_cluster(
+    broker: tuple[dict[str, str], str], tmp_path: Path
+) -> None:
+    environment, address = broker
+    script = str(ROOT / "docker" / "kafka.sh")
+    ids: list[str] = []
+    for turn in range(2):
+        process = spawn([script, "broker", "onprem"], tmp_path / f"output-{turn}.log", environment)
+        try:
+            ids.append(cluster_id(address, process))
+            subprocess.run([script, "ready"], env=environment, check=True, timeout=60)
+        finally:
+            end([process])
+    assert ids[0] == ids[1]
+
+
+def cluster_id(address: str, process: Process) -> str:
+    while True:
+        assert alive(process)
+        try:
+            found: str = AdminClient({"bootstrap.servers": address}).list_topics(timeout=2).cluster_id
+        except Exception:  # noqa: BLE001 -- not up yet
+            time.sleep(0.2)
+            continue
+        return found
+
+
+def test_secrets_are_made_once(tmp_path: Path) -> None:
+    home = tmp_path / "airflow"
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(home),
+        "WATERSHED_STATE": str(tmp_path / "state"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path / 'airflow.db'}?timeout=60",
+    }
+    made: list[dict[str, str]] = []
+    for _ in range(2):
+        subprocess.run([ROOT / "docker" / "airflow.sh", "init"], env=environment, check=True, capture_output=True)
+        files = [home / "passwords.json", *sorted((home / "secrets").iterdir())]
+        made.append({each.name: each.read_text() for each in files})
+        assert all(each.stat().st_mode & 0o077 == 0 for each in files)
+    assert made[0] == made[1]
+    assert set(made[0]) == {"passwords.json", "fernet", "jwt", "session"}

@@ -1,0 +1,235 @@
+"""Aligned mode before and beside the logs: what it costs, settings meanwhile, the probe."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreachable
+from clusters.fake import FakeCluster
+from clusters.wire import codes
+from replicator.aligned import probe as probing
+from replicator.aligned.budget import Estimate, Gaps, GapWay, PartitionCost, duration, estimate, refusal, size
+from replicator.aligned.fill import RECORDS, filler_batch
+from replicator.aligned.probe import PROBE, Probed, Probes, probe
+from replicator.aligned.topic import OLDEST, POLICY, TIERED, prepared, restored, while_filling
+from replicator.states import LookAgain
+from replicator.transactions.answers import SessionLost
+from tests.replicator.aligning import FLOW, Requests
+
+TOPIC = "orders"
+
+
+NO_GAPS = Gaps()
+
+
+def costs(*starts: int, gaps: Gaps = NO_GAPS) -> list[PartitionCost]:
+    return [PartitionCost(number, start, gaps) for number, start in enumerate(starts)]
+
+
+@pytest.mark.parametrize(
+    ("starts", "replicas", "seconds", "cpu_s"),
+    [
+        ((), 1, 0.0, 0.0),
+        ((0, 0), 1, 0.0, 0.0),
+        ((10**9,), 1, 50.0, 66.7),
+        ((3 * 10**9,), 1, 150.0, 200.0),
+        ((10**9,), 3, 117.6, 106.7),
+        ((10**9,) * 4, 1, 133.3, 266.7),  # 30 M/s in all
+        ((10**9,) * 4, 3, 470.6, 426.7),
+        ((10**9, 10**6), 1, 50.0, 66.7),
+    ],
+)
+def test_the_estimate(starts: tuple[int, ...], replicas: int, seconds: float, cpu_s: float) -> None:
+    found = estimate(costs(*starts), replicas=replicas)
+    assert found.offsets == sum(starts)
+    assert found.seconds == pytest.approx(seconds, abs=0.1)
+    assert found.cpu_s == pytest.approx(cpu_s, abs=0.2)
+    assert found.wire_bytes == round(sum(starts) * 0.6)
+
+
+def test_gaps_are_part_of_the_estimate() -> None:
+    calm = estimate(costs(0))
+    gap = Gaps(offsets=100_000, stretches=10)
+    by_way = {way: estimate(costs(0, gaps=gap), way=way) for way in ("markers", "transactions", "none")}
+    assert calm.seconds == 0
+    assert by_way["markers"].seconds == pytest.approx(6.2)
+    assert by_way["transactions"].seconds == pytest.approx(300)
+    assert by_way["markers"].disk_bytes == 7_800_000
+    assert (calm + by_way["markers"]).gap_offsets == 100_000
+
+
+def test_the_estimate_for_people() -> None:
+    assert str(estimate(costs(3 * 10**9))) == (
+        "3,000,000,000 offsets to fill, about 2 min, 3 min of a broker's core, 1.8 GB sent, at most 1.8 GB on disk"
+    )
+    assert [duration(each) for each in (0, 0.01, 9.94, 12, 240, 8_000)] == [
+        "0 s",
+        "0.1 s",
+        "9.9 s",
+        "12 s",
+        "4 min",
+        "2.2 h",
+    ]
+    assert [size(each) for each in (0, 999, 59_000, 1_800_000_000, 5 * 10**12)] == [
+        "0 B",
+        "999 B",
+        "59 KB",
+        "1.8 GB",
+        "5.0 TB",
+    ]
+    assert Estimate(0, 0, 0, 0, 0) + Estimate(1, 1, 1, 1, 1) == Estimate(1, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("starts", "gaps", "way", "said"),
+    [
+        ((3 * 10**9,), Gaps(), "markers", ""),
+        ((10**9,) * 60, Gaps(), "markers", "begin at 60,000,000,000 offsets in total, .*67 min.*60 min"),
+        ((0,), Gaps(1_000_000, 1), "markers", ""),
+        ((0,), Gaps(1_000_001, 1), "markers", "partition 0 of orders has 1,000,001 .* is 1,000,000"),
+        ((0,), Gaps(1_001, 1), "transactions", "1,001 .* without ALTER on the target cluster is 1,000"),
+        ((0,), Gaps(0, 0, 101.0), "transactions", "gets 101 transaction markers a second"),
+        ((0,), Gaps(0, 0, 101.0), "markers", ""),
+        ((0,), Gaps(1, 1), "none", "the target lets nobody fill them"),
+    ],
+)
+def test_when_it_is_too_much(starts: tuple[int, ...], gaps: Gaps, way: GapWay, said: str) -> None:
+    found = refusal(TOPIC, costs(*starts, gaps=gaps), way=way)
+    if not said:
+        assert found == ""
+    else:
+        assert re.search(said, found), found
+
+
+def test_settings_while_filling_and_back() -> None:
+    target = FakeCluster("cloud", configs={"log.message.timestamp.before.max.ms": "3600000"})
+    wanted = {POLICY: "compact", TIERED: "true", "retention.ms": "5"}
+    meanwhile = while_filling(wanted, target)
+    kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert meanwhile == {POLICY: "delete", OLDEST: str((1 << 63) - 1), TIERED: "false"} | kept
+    assert while_filling({"retention.ms": "5"}, FakeCluster()) == {}
+    target.create_topic("new", 1, configs=wanted | meanwhile)
+    target.create_topic("there", 1, configs=wanted)
+    for topic in ("new", "there"):
+        for _ in range(2):  # a second worker, or the same one after a crash
+            assert prepared(target, topic, wanted, meanwhile) == ""
+            assert target.topic_configs([topic])[topic] == wanted | meanwhile
+        assert restored(target, topic, wanted, meanwhile)
+        assert not restored(target, topic, wanted, meanwhile)
+        assert target.topic_configs([topic])[topic] == wanted
+
+
+def test_settings_of_somebody_else_are_left() -> None:
+    target = FakeCluster("cloud")
+    target.create_topic("theirs", 1, configs={POLICY: "compact,delete"})
+    said = prepared(target, "theirs", {POLICY: "compact"}, {POLICY: "delete"})
+    assert said == (
+        "the target topic theirs has cleanup.policy=compact,delete where the flow gives it cleanup.policy=compact, "
+        "so it is not changed to fill it"
+    )
+    assert target.topic_configs(["theirs"])["theirs"] == {POLICY: "compact,delete"}
+
+
+def test_records_that_somebody_keeps_for_ever_stay_kept() -> None:
+    """Beside compaction that is a setting of theirs: it is neither taken for ours nor taken back."""
+    target = FakeCluster("cloud")
+    theirs = {POLICY: "compact,delete", "retention.ms": "-1"}
+    target.create_topic("theirs", 1, configs=theirs)
+    wanted = {POLICY: "compact,delete"}
+    meanwhile = while_filling(wanted, target)
+    assert "has retention.ms=-1 where the flow gives it no retention.ms" in prepared(
+        target, "theirs", wanted, meanwhile
+    )
+    assert not restored(target, "theirs", wanted, meanwhile)
+    assert target.topic_configs(["theirs"])["theirs"] == theirs
+
+
+def probed(target: FakeCluster, version: int = 2) -> Probed:
+    target.coordinator.version = version
+    return probe(target, "cloud", Requests(target).connect, FLOW, version)
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_probe_of_a_cluster_that_takes_everything(version: int) -> None:
+    target = FakeCluster("cloud")
+    for _ in range(3):
+        assert probed(target, version) == Probed("fake-cloud", transaction_version=version)
+    assert probed(target, version).way == "markers"
+    assert probed(target, version).bump == (version == 2)
+    assert target.records(PROBE, 0, committed=False) == []
+    assert target.log(PROBE, 0).end - target.log(PROBE, 0).log_start < 10
+
+
+def test_a_probe_without_rights() -> None:
+    target = FakeCluster("cloud")
+    target.may_alter = False
+    found = probed(target)
+    assert (found.fills, found.transactions, found.way) == ("", "", "transactions")
+    assert found.markers == "ALTER on cluster cloud is missing, so gaps take an empty transaction for each offset"
+
+
+def test_a_probe_where_records_cannot_be_deleted() -> None:
+    target = FakeCluster("cloud")
+    target.create_topic(PROBE, 1, configs={POLICY: "compact"})
+    assert "INVALID_RECORD to a batch of empty records for watershed.probe-0" in probed(target).fills
+
+
+def test_a_probe_whose_topic_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = FakeCluster("cloud")
+
+    def refused(*_args: object, **_more: object) -> None:
+        raise Unauthorised("cluster cloud refused creating topic watershed.probe", alias="cloud")
+
+    monkeypatch.setattr(target, "create_topic", refused)
+    found = probed(target)
+    assert "refused creating topic" in found.fills
+    assert found.way is None
+
+
+def test_what_may_be_otherwise_in_a_moment_is_no_answer() -> None:
+    """A topic would be copied with translated offsets for ever because of it."""
+
+    def probing_twin() -> str:
+        raise SessionLost(LookAgain("somebody else probes"))
+
+    with pytest.raises(ClusterError, match=r"could not be tried on watershed.probe, 5 times: somebody else probes"):
+        probing._tried(probing_twin)
+    for code, passing in ((codes.NOT_LEADER_OR_FOLLOWER, True), (codes.INVALID_RECORD, False)):
+        refused = RequestRefused("no")
+        refused.code = code
+
+        def attempt(error: RequestRefused = refused) -> str:
+            raise error
+
+        if passing:
+            with pytest.raises(RequestRefused):
+                probing._tried(attempt)
+        else:
+            assert probing._tried(attempt) == "no"
+
+
+def test_probes_are_remembered_by_cluster() -> None:
+    target, probes = FakeCluster("cloud"), Probes()
+
+    def of() -> Probed:
+        return probes.of(target, "cloud", Requests(target).connect, FLOW, lambda: 2)
+
+    assert of() is of()
+    target.may_alter = False
+    assert of().way == "markers"
+    probes.forget("fake-cloud")
+    assert of().way == "transactions"
+    target.stop()
+    with pytest.raises(Unreachable):
+        of()
+
+
+def test_filler_is_small() -> None:
+    assert len(filler_batch(RECORDS, 7, 0, 0)[1]) < 60_000

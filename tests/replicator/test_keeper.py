@@ -1,0 +1,193 @@
+"""Who keeps metadata equal, when, and what is told of it, across workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from clusters.control import ControlWriter
+from clusters.errors import ClusterError
+from clusters.flows import FlowRecord
+from clusters.settings import ConnectionSettings
+from clusters.sync_reports import SyncReport
+from replicator.sync.keeper import Keeper, reports
+from replicator.sync.kind import Done, Sides
+from topology.drift import Difference
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+from topology.sync import AclSync, Mode, Sync
+
+FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("glob", "*"),)), sync=Sync(acls=AclSync("continuous")))
+TARGET = ConnectionSettings("b", ())
+
+
+@dataclass
+class Written:
+    """What the keeper wrote: key → report, None for one that was taken back."""
+
+    reports: dict[str, Any] = field(default_factory=dict)
+
+    def put_nowait(self, topic: str, key: str, value: Any, partition: int) -> None:
+        self.reports[key] = value
+
+
+@dataclass
+class Rights:
+    """A kind that finds `differences`, and notes what it was asked for."""
+
+    differences: list[Difference] = field(default_factory=list)
+    carried: list[Difference] = field(default_factory=list)
+    sources: list[ConnectionSettings] = field(default_factory=list)
+    looks: int = 0
+    name: str = "acls"
+
+    def mode(self, flow: PlanFlow) -> Mode:
+        return flow.sync.acls.mode
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        return 0
+
+    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+        self.sources.append(sides.source)
+        self.looks += 1
+        return list(self.differences)
+
+    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+        self.carried += differences
+        return [Done(each) for each in differences]
+
+
+def keeper(kind: Rights, *told: SyncReport) -> tuple[Keeper, Written]:
+    written = Written()
+    made = Keeper(
+        TARGET,
+        lambda alias: ConnectionSettings(alias, ()),
+        "w",
+        cast(ControlWriter, written),
+        (kind,),
+        reports=lambda settings: list(told),
+    )
+    return made, written
+
+
+def flows(flow: PlanFlow = FLOW) -> dict[str, FlowRecord]:
+    return {flow.id: FlowRecord(flow, "sha256:0", "t", 1, "running", 1, "id")}
+
+
+def until(keeper: Keeper, kind: Rights, looks: int) -> None:
+    deadline = time.monotonic() + 60
+    while kind.looks < looks:
+        keeper.step([0], flows())
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def difference(name: str, *, applied: bool) -> Difference:
+    return Difference("b", "acl", name, "x", None, "ALLOW", "safe" if applied else "unsafe", applied, "why")
+
+
+def test_only_the_worker_of_slot_0_keeps() -> None:
+    kind = Rights()
+    one, written = keeper(kind)
+    for _ in range(10):
+        one.step([1, 2, 3], flows())
+    one.close()
+    assert (kind.looks, written.reports) == (0, {})
+
+
+def test_what_can_be_applied_is_and_the_rest_is_told() -> None:
+    kind = Rights([difference("topic a", applied=True), difference("topic b", applied=False)])
+    one, written = keeper(kind)
+    until(one, kind, 2)
+    one.close()
+    assert {each.name for each in kind.carried} == {"topic a"}
+    assert {each["name"]: each["state"] for each in written.reports.values()} == {
+        "topic a": "carried",
+        "topic b": "different",
+    }
+
+
+def test_what_is_changed_is_logged_field_by_field(caplog: pytest.LogCaptureFixture) -> None:
+    kind = Rights([difference("topic a", applied=True), difference("topic b", applied=False)])
+    one, _ = keeper(kind)
+    with caplog.at_level("INFO", "watershed.sync"):
+        until(one, kind, 2)
+        one.close()
+    [line, *_] = [each.__dict__ for each in caplog.records if each.message == "carried over"]
+    told = {key: line[key] for key in ("flow", "kind", "thing", "field", "was", "now")}
+    assert told == {
+        "flow": "a-to-b", "kind": "acls", "thing": "topic a", "field": "x", "was": None, "now": "ALLOW"
+    }  # fmt: skip
+
+
+def test_several_differences_of_one_thing_are_one_report() -> None:
+    left = [difference("topic b", applied=False), difference("topic b", applied=False)]
+    [report] = reports("a-to-b", "acls", [Done(difference("topic b", applied=True))], left)
+    assert (report.state, report.why, report.detail) == ("different", "why (and 1 more)", {"differences": 2})
+
+
+def test_what_an_earlier_worker_told_is_taken_back_once_it_is_over() -> None:
+    over = SyncReport("a-to-b", "acls", "topic gone", "different", "why", worker="before")
+    theirs = SyncReport("of-another-topology", "acls", "topic x", "different", "why")
+    kind = Rights()
+    one, written = keeper(kind, over, theirs)
+    until(one, kind, 3)
+    one.close()
+    assert written.reports == {over.key: None}
+
+
+def test_what_is_not_kept_any_more_is_not_told_any_more() -> None:
+    over = SyncReport("a-to-b", "acls", "topic gone", "different", "why", worker="before")
+    kind = Rights()
+    one, written = keeper(kind, over)
+    deadline = time.monotonic() + 60
+    while not written.reports:
+        one.step([0], flows(replace(FLOW, sync=Sync())))
+        assert time.monotonic() < deadline
+    one.close()
+    assert (written.reports, kind.looks) == ({over.key: None}, 0)
+
+
+def test_the_source_is_the_cluster_that_the_flow_copies_from() -> None:
+    kind = Rights()
+    one, _ = keeper(kind)
+    until(one, kind, 1)
+    one.close()
+    assert kind.sources[0].cluster_id == "id"
+
+
+def test_reports_that_cannot_be_read_are_asked_for_again() -> None:
+    kind = Rights()
+    one, _ = keeper(kind)
+    asked = []
+
+    def refusing(settings: ConnectionSettings) -> list[SyncReport]:
+        asked.append(settings)
+        if len(asked) < 3:
+            raise ClusterError("b does not answer")
+        return []
+
+    one.reports = refusing
+    until(one, kind, 1)
+    one.close()
+    assert len(asked) == 3
+
+
+def test_a_fault_of_our_own_is_told_and_the_next_round_comes() -> None:
+    @dataclass
+    class Broken(Rights):
+        def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+            super().compare(flow, sides)
+            raise ValueError("nobody thought of this")
+
+    kind = Broken()
+    one, written = keeper(kind)
+    until(one, kind, 2)
+    one.close()
+    [told] = written.reports.values()
+    assert (told["state"], told["name"]) == ("failed", "")
+    assert "ValueError" in told["why"]

@@ -1,0 +1,101 @@
+"""Brokers with an authorizer: the probe, filling and gaps work with exactly the rights that `topology acls` names for
+`offsets: aligned`, by transactions where ALTER on the cluster is not among them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.errors import Unauthorised
+from clusters.names import TopicPartition
+from clusters.preflight import missing_rights
+from clusters.rights import rights
+from clusters.surface import LogRange
+from clusters.wire.connection import connect
+from replicator.aligned.fill import fill
+from replicator.aligned.gaps import GapFiller
+from replicator.aligned.log import TargetLog
+from replicator.aligned.probe import PROBE, probe
+from replicator.aligned.topic import POLICY, prepared, restored, while_filling
+from replicator.transactions.senders import transaction_version
+from tests.replicator.guarded import await_rights, grant, guarded, revoke
+from tests.replicator.real import plan_for
+
+__all__ = ["guarded"]  # the fixture
+pytestmark = pytest.mark.kafka
+START = 250_000
+
+
+def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
+    plan = plan_for(guarded.admin, topic_name, topic_name, offsets="aligned")
+    flow = plan.flows[0].id
+    named = rights(plan, "worker", "cloud")
+    firm, optional = [tuple(each for each in named if each.optional == kind) for kind in (False, True)]
+    assert [(each.resource, each.operation) for each in optional] == [("CLUSTER", "ALTER")]
+    grant(guarded, "worker", firm)
+    await_rights(guarded, "worker", firm)
+    settings = guarded.settings("worker")["cloud"]
+    version = transaction_version(guarded.admin["cloud"])
+    with Admin(settings) as admin:
+        found = probe(admin, "cloud", lambda address: connect(settings, address), flow, version)
+        assert (found.fills, found.transactions, found.way) == ("", "", "transactions")
+        assert found.markers.startswith("ALTER on cluster cloud is missing")
+        wanted = {POLICY: "compact"}
+        meanwhile = while_filling(wanted, admin)
+        topic = admin.create_topic(topic_name, 1, 1, wanted)
+        assert prepared(admin, topic_name, wanted, meanwhile) == ""
+        log = TargetLog(lambda address: connect(settings, address), "cloud", topic_name, topic.topic_id, 0)
+        assert fill(log, START, flow, found.bump) == START
+        assert restored(admin, topic_name, wanted, meanwhile)
+        assert admin.topic_configs([topic_name])[topic_name] == wanted
+        for way, end in (("transactions", START + 5), ("markers", START + 1_000)):
+            working = GapFiller(log, flow, way, found.bump)  # type: ignore[arg-type]
+            if way == "markers":
+                with pytest.raises(Unauthorised, match="CLUSTER_AUTHORIZATION_FAILED to WriteTxnMarkers"):
+                    working.advance(end)
+                grant(guarded, "worker", optional)
+                deadline = time.monotonic() + 60
+                while probe(admin, "cloud", log.connect, flow, version).way != "markers":
+                    assert time.monotonic() < deadline
+            assert working.advance(end) == end
+            working.close()
+        log.close()
+        where = TopicPartition(topic_name, 0)
+        assert admin.offsets([where])[where] == LogRange(START, START + 1_000)
+    for right in named:
+        revoke(guarded, "worker", right)
+
+
+def test_each_missing_right_is_named(guarded, topic_name: str) -> None:
+    with Admin(guarded.admin["cloud"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+        if admin.topic(PROBE) is None:
+            admin.create_topic(PROBE, 1, 1)
+    plan = plan_for(guarded.admin, topic_name, topic_name, offsets="aligned")
+    mapped = rights(plan_for(guarded.admin, topic_name, topic_name), "worker", "cloud")
+    needed = [each for each in rights(plan, "worker", "cloud") if each not in mapped and not each.optional]
+    assert {(each.resource, each.operation) for each in needed} == {
+        ("TOPIC", "DELETE"),
+        ("TOPIC", "ALTER_CONFIGS"),
+        ("TOPIC", "CREATE"),
+        ("TOPIC", "READ"),
+        ("TOPIC", "WRITE"),
+        ("TRANSACTIONAL_ID", "WRITE"),
+    }
+    grant(guarded, "probe", tuple(needed))
+    await_rights(guarded, "probe", needed)
+    settings = guarded.settings("probe")["cloud"]
+    for right in needed:
+        revoke(guarded, "probe", right)
+        deadline = time.monotonic() + 60
+        while not (said := [str(each) for each in missing_rights(settings, needed) if each.right == right]):
+            assert time.monotonic() < deadline, f"not found missing: {right}"
+            time.sleep(0.05)
+        assert right.operation in said[0]
+        assert right.why in said[0]
+        grant(guarded, "probe", (right,))
+        await_rights(guarded, "probe", needed)
+    for right in needed:
+        revoke(guarded, "probe", right)

@@ -1,0 +1,93 @@
+"""A worker that stood still while its target was promoted writes nothing behind the applications."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clusters.admin import Admin
+from clusters.batches import simple_batch
+from clusters.control import ControlWriter
+from clusters.flows import read_flows, write_flow
+from clusters.names import TopicPartition
+from clusters.status import read_status
+from clusters.wire import codes
+from clusters.wire.connection import connect
+from clusters.wire.messages import READ_UNCOMMITTED, ProducePartition
+from lab.clusters import Lab
+from lab.load import create_topics
+from replicator.cutting import can_cut_off, cut_off
+from replicator.look import leaders
+from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 2
+
+
+def ends(settings, topic: str) -> dict[TopicPartition, int]:
+    with Admin(settings) as admin:
+        found = admin.offsets([TopicPartition(topic, n) for n in range(PARTITIONS)], "read_uncommitted")
+    return {place: span.end for place, span in found.items()}
+
+
+def written(settings, topic: str, count: int) -> None:
+    into = producer(settings["onprem"])
+    put(into, topic, count)
+    assert into.flush(60) == 0
+
+
+@pytest.mark.parametrize("delivery", ["sequence", "transactions"])
+def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path: Path, delivery: str) -> None:
+    settings = settings_of(kafka_pair)
+    create_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, delivery=delivery))
+    flow, target = plan.flows[0].id, settings["cloud"]
+    written(settings, topic_name, 300)
+    with workers(plan, "cloud", tmp_path) as start:
+        worker = start()
+        wait_copied(settings, plan, topic_name, PARTITIONS)
+        worker.send(signal.SIGSTOP)
+        before = ends(target, topic_name)
+        copied = read_all(target, topic_name, PARTITIONS)
+        record = read_flows(target)[flow]
+        with ControlWriter(target, "test") as writer:
+            write_flow(writer, record.with_state("stopped"))
+        assert can_cut_off(record, target) == ""
+        found = cut_off(record, before, target)
+        assert cut_off(record, before, target) == found, "it may be repeated"
+        assert set(found.source_ids) == {topic_name}
+        if delivery == "sequence":
+            assert found.ends == before
+            assert set(found.epochs.values()) == {1}
+            assert ends(target, topic_name) == {place: end + 1 for place, end in before.items()}
+            assert _late(target, topic_name, record.producer_id or -1) == codes.INVALID_PRODUCER_EPOCH
+        written(settings, topic_name, 100)
+        into = producer(target)
+        into.produce(topic_name, b"of an application", partition=0)
+        assert into.flush(60) == 0
+        worker.send(signal.SIGCONT)
+        deadline = time.monotonic() + 60
+        while {each.state for each in read_status(target) if each.flow == flow} != {"stopped"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    now = read_all(target, topic_name, PARTITIONS)
+    application = now[0].pop()
+    assert application[1][1] == b"of an application"
+    assert now == copied
+
+
+def _late(target, topic: str, producer_id: int) -> int:
+    """What the leader says to a batch that the worker might still hold."""
+    led = leaders(target, [(topic, 0)], READ_UNCOMMITTED)[topic, 0]
+    with closing(connect(target, led.leader)) as leader:
+        _error, states = leader.describe_producers(topic, 0)
+        assert {state.epoch for state in states if state.producer_id == producer_id} == {1}
+        batch = simple_batch([b"late"], producer_id=producer_id, epoch=0, base_sequence=led.end - 1)
+        leader.send_produce((ProducePartition(led.topic_id, 0, (batch,)),))
+        (answer,) = leader.receive_produce()
+    return answer.error

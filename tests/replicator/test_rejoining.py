@@ -1,0 +1,188 @@
+"""A flow that goes on where applications came back: every offset against an oracle, and how workers obey."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from clusters.control import ControlRecord
+from clusters.names import TopicPartition
+from replicator.adoption.foreign import Foreign, JoinedMap, entries, foreign_in
+from replicator.errors import ReplicatorError
+from replicator.fencing import LAST_EPOCH
+from replicator.ledger import Block, Generation, Ledger, assembled
+from replicator.offsetmap import OffsetMap, Run, Stretch
+from replicator.orders import Order, adopting
+from replicator.partition import Identity, PartitionKey
+from replicator.rejoining import Return, orders, rejoined
+from replicator.resume import Remembered, Resume, Seen, resume
+from replicator.states import LookAgain, Loud, Span
+from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+
+KEY = PartitionKey("f", "orders", "dc.orders", 0)
+BACK = "cloud-to-onprem"
+# The flow copied 10 records to 0; applications wrote 5 and a marker at the target; 3 markers and they stand at home.
+CAME = Return(cut=10, copied=110, base=16, position=118)
+CARRIED = [Stretch(110, 10, 5)]
+MOVED = Foreign("applications", 16, 118, (Stretch(0, 100, 10), Stretch(10, 110, 5)))
+REMEMBERED = replace(known(), identity=Identity(7, 3, 0), map=OffsetMap((Run(0, 100),)), last_epoch=3)
+ORDER = Order(
+    "rejoin", "f", "orders", 0, "target_foreign_write", 7, "topology rollback", id="rejoin-there", at_ms=NOW,
+    source_id=SOURCE, target_id=TARGET, base=16, position=118, tool=BACK,
+)  # fmt: skip
+AWAY = Seen(
+    **SEEN | {"target_start": 0, "target_end": 16, "tail": tail(15, 16, producer=44), "producer": (3, 9, NOW),
+              "source_end": 130, "settled": True}
+)  # fmt: skip
+
+
+def decide(order: Order = ORDER, seen: Seen = AWAY, remembered: Remembered | None = REMEMBERED, generation: int = 7):
+    return adopting(order, resume(remembered, seen, 7, "earliest"), remembered, generation, seen, 7)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_number_of_ways_there_and_back_equals_an_oracle(seed: int) -> None:
+    draw = random.Random(seed)
+    home = away = 0  # log ends
+    pairs: dict[int, int] = {}  # target offset → source offset, of every record that is on both sides
+    runs, front = [Run(0, 0)], None
+    back: list[Stretch] = []
+
+    def offsets() -> OffsetMap:
+        own = OffsetMap(tuple(runs))
+        return own if front is None else JoinedMap.over(front, own)
+
+    for _ in range(draw.randrange(1, 5)):
+        for _ in range(draw.randrange(4)):  # applications write at home, the flow copies
+            home += draw.choice((0, 0, 1, 3))  # markers, and what is compacted away
+            runs.append(Run(away, home))
+            for _ in range(draw.randrange(4)):
+                pairs[away] = home
+                home, away = home + 1, away + 1
+        copied = home
+        away, home = away + draw.randrange(2), home + draw.randrange(2)  # a fence in the log, a straggler's record
+        cut = away
+        for _ in range(draw.randrange(4)):  # applications write away, the flow back carries
+            away, home = away + draw.choice((0, 1, 2)), home + draw.choice((0, 1))
+            count = draw.randrange(4)
+            if count:
+                back.append(Stretch(home, away, count))
+            for _ in range(count):
+                pairs[away] = home
+                home, away = home + 1, away + 1
+        away, home = away + draw.randrange(2), home + draw.randrange(2)
+        front = rejoined(offsets(), back, Return(cut, copied, away, home), BACK, guarded=True)
+        runs = [Run(away, home)]
+    found = offsets()
+    assert isinstance(found, JoinedMap), found
+    assert {at + n: from_ + n for at, from_, count in found.stretches(away) for n in range(count)} == pairs
+    for at in range(away + 1):
+        assert found.to_source(at) == min((here for there, here in pairs.items() if there >= at), default=home)
+    first = min(pairs.values(), default=home)
+    for at in range(first, home + 1):
+        there, behind = found.to_target(at, away), min((t for t, here in pairs.items() if here >= at), default=away)
+        assert there <= behind
+        assert not any(there <= t < behind for t in pairs)  # markers at most: the next record is the right one
+    assert found.source_position(away) == home
+    assert found.to_target(home + 5, away + 5) == away + 5
+
+
+def test_the_worker_goes_on_behind_what_came_back() -> None:
+    assert isinstance(resume(REMEMBERED, AWAY, 7, "earliest"), Loud)  # without the order: a foreign writer
+    found = decide()
+    assert isinstance(found, Resume)
+    assert (found.position, found.target_end, found.identity) == (118, 16, Identity(7, 4, 16))
+    assert (found.claims, found.order, found.adopted, found.since) == (True, "rejoin-there", "rejoin-there", 4)
+    assert found.note.startswith(f"goes on at target offset 16, behind what flow {BACK} carried back, since ")
+
+
+def test_its_claim_is_what_counts_from_then_on() -> None:
+    front = rejoined(REMEMBERED.map, CARRIED, CAME, BACK, guarded=True)
+    stored = [ControlRecord(0, n, 0, key, value) for n, (key, value) in enumerate(entries(KEY, ORDER.id, front))]
+    older = Block(KEY, Generation(7, "w"), 1, 0, Identity(7, 3, 0), SOURCE, TARGET, (Run(0, 100),), at=1)
+    claim = Block(
+        KEY, Generation(8, "w"), 0, 16, Identity(7, 4, 16), SOURCE, TARGET, (Run(16, 118),), at=9, since=4,
+        order=ORDER.id, adopted=ORDER.id,
+    )  # fmt: skip
+    ((remembered, generation),) = assembled([older, claim], foreign_in(stored)).values()
+    assert (generation, remembered.identity) == (8, Identity(7, 4, 16))
+    assert list(remembered.map.stretches(18)) == [Stretch(0, 100, 15), Stretch(16, 118, 2)]
+    again = decide(remembered=remembered, generation=8)
+    assert isinstance(again, Resume)
+    assert (again.position, again.claims) == (118, False)
+
+
+def test_one_name_stands_for_orders_of_several_partitions() -> None:
+    keys = [KEY._replace(partition=number) for number in range(3)]
+    fronts = {key: replace(MOVED, base=16 + number, position=118 + number) for number, key in enumerate(keys)}
+    stored = [ControlRecord(0, 0, 0, *each) for key, front in fronts.items() for each in entries(key, ORDER.id, front)]
+    claims = [
+        Block(key, Generation(8, "w"), 0, front.base, Identity(7, 4, front.base), SOURCE, TARGET,
+              (Run(front.base, front.position),), at=9, since=4, order=ORDER.id, adopted=ORDER.id)
+        for key, front in fronts.items()
+    ]  # fmt: skip
+    for key, (remembered, _) in assembled(claims, foreign_in(stored)).items():
+        assert isinstance(remembered.map, JoinedMap)
+        assert remembered.map.base == fronts[key].base
+        assert remembered.map.to_source(16 + key.partition) == 118 + key.partition
+
+
+def test_a_fence_in_the_log_is_passed_by_a_newer_epoch() -> None:
+    found = decide(seen=replace(AWAY, producer=(5, -1, NOW)))
+    assert isinstance(found, Resume)
+    assert found.identity.epoch == 6
+    used_up = decide(seen=replace(AWAY, producer=(LAST_EPOCH, -1, NOW)))
+    assert isinstance(used_up, Loud)
+    assert "there are none left" in used_up.error
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"seen": replace(AWAY, target_end=17)}, "proved the target up to offset 16, now the log ends at 17"),
+        ({"seen": replace(AWAY, target_id=OTHER)}, "give it again"),
+        ({"seen": replace(AWAY, source_start=119, source_end=140)}, "source offsets 118 to 118, where copying"),
+        ({"generation": 8}, "it answers generation 7 of the ledger, the newest is 8"),
+        ({"remembered": None}, "this flow has copied nothing into the partition"),
+    ],
+    ids=["somebody writes", "created again", "expired", "copied since", "never copied"],
+)
+def test_what_is_not_as_it_was_left_is_refused(given: dict, says: str) -> None:
+    found = decide(**given)
+    assert isinstance(found, Loud)
+    assert "rejoin rejoin-there of topology rollback is refused: " in found.error
+    assert says in found.error
+
+
+def test_nothing_begins_while_something_may_be_under_way() -> None:
+    assert isinstance(decide(seen=replace(AWAY, settled=False)), LookAgain)
+
+
+def test_what_was_carried_back_is_left_out_of_a_proof_where_the_guard_leaves_it_out() -> None:
+    assert rejoined(REMEMBERED.map, CARRIED, CAME, BACK, guarded=True).extra == (Span(10, 16),)
+    assert rejoined(REMEMBERED.map, CARRIED, CAME, BACK, guarded=False).extra == ()
+    nothing = Return(cut=10, copied=110, base=10, position=112)
+    assert rejoined(REMEMBERED.map, [], nothing, BACK, guarded=True).extra == ()
+
+
+def test_maps_that_contradict_each_other() -> None:
+    with pytest.raises(ReplicatorError, match=r"cloud-to-onprem has carried back more than"):
+        rejoined(REMEMBERED.map, [Stretch(110, 10, 7)], CAME, BACK, guarded=True)
+
+
+def test_orders_are_for_partitions_that_can_go_on() -> None:
+    place = TopicPartition("orders", 0)
+    own = Ledger({KEY: (REMEMBERED, 7)})
+    sequence = Ledger({PartitionKey(BACK, "dc.orders", "orders", 0): (REMEMBERED, 1)})
+    found = orders("f", {place: CAME}, (own, Ledger({})), BACK, "rejoin-there", guarded=True)
+    ((given,), left) = found.given, found.left
+    assert replace(given.order, at_ms=NOW) == ORDER
+    assert (left, given.foreign.base, given.told) == ({}, 16, {"cut": 10, "carried": 0})
+    aligned = orders("f", {place: CAME}, (own, Ledger({})), BACK, "x", guarded=True, aligned=frozenset({"orders"}))
+    assert (aligned.given, list(aligned.left)) == ([], ["orders"])
+    other = orders("f", {place: CAME}, (own, sequence), BACK, "x", guarded=True)
+    assert other.left == {"orders": f"flow {BACK} does not copy in transactions"}
+    unknown = orders("f", {TopicPartition("new", 0): CAME}, (own, Ledger({})), BACK, "x", guarded=True)
+    assert "copied nothing into it" in unknown.left["new"]

@@ -1,0 +1,82 @@
+"""A partition that was copied there, back, and there again: readers go on with the same record, wherever they stand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from replicator.errors import NotCopied
+from replicator.offsetmap import OffsetMap, Run, Stretch
+from replicator.retraced import retraced
+from replicator.transactions.stretches import StretchMap, coalesced
+
+Log = list[str | None]  # None: a marker
+
+
+def copied(source: Log, target: Log, held: list[Stretch], begin: int, theirs: set[str]) -> int:
+    """Everything from `begin` on that the other flow has not brought, in small transactions. → the position"""
+    for at in range(begin, len(source)):
+        record = source[at]
+        if record is None or record in theirs:
+            continue
+        held.append(Stretch(len(target), at, 1))
+        target.append(record)
+        if at % 3 == 0:
+            target.append(None)
+    return len(source)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_reader_goes_on_with_the_same_record(seed: int) -> None:
+    dice = random.Random(seed)
+    home, away = Log(), Log([None] * dice.randrange(3))
+    there, back = list[Stretch](), list[Stretch]()
+    brought_there, brought_back = set[str](), set[str]()
+    began: list[Run] = []
+    at_home = at_away = written = 0
+    for round_ in range(5):
+        for _ in range(dice.randrange(9)):
+            log = away if round_ % 2 else home
+            log.append(None if dice.random() < 0.2 else f"r{written}")
+            written += 1
+        if round_ % 2 == 0:
+            began = began or [Run(len(away), 0)]
+            at_home = copied(home, away, there, at_home, brought_back)
+            brought_there |= {away[each.target] or "" for each in there}
+        else:
+            at_away = copied(away, home, back, at_away, brought_there)
+            brought_back |= {home[each.target] or "" for each in back}
+    own = StretchMap.over(coalesced(there), began[0], at_home)
+    found = retraced(own, StretchMap.over(coalesced(back), Run(0, 0), at_away))
+    for at in range(len(home) + 1):
+        left = [record for record in home[at:] if record is not None]
+        if at > at_home:
+            with pytest.raises(NotCopied):
+                found.to_target(at, len(away))
+        else:
+            lands = found.to_target(at, len(away))
+            assert [record for record in away[lands:] if record is not None] == left
+    for at in range(began[0].target, len(away) + 1):
+        left = [record for record in away[at:] if record is not None]
+        assert [record for record in home[found.to_source(at) :] if record is not None] == left
+    assert found.source_position(len(away)) == at_home
+
+
+def test_what_lies_behind_the_position_is_waited_for() -> None:
+    own = StretchMap.over([Stretch(0, 0, 4)], Run(0, 0), 6)
+    back = StretchMap.over([Stretch(5, 5, 3)], Run(4, 4), 8)  # the copy has come to the first of three
+    found = retraced(own, back)
+    assert found.to_target(5, 8) == 5
+    with pytest.raises(NotCopied):
+        found.to_target(7, 8)
+
+
+def test_two_sides_that_were_written_to_at_once_have_no_common_history() -> None:
+    own = StretchMap.over([Stretch(0, 0, 2), Stretch(4, 2, 2)], Run(0, 0), 6)
+    assert retraced(own, StretchMap.over([Stretch(4, 2, 2)], Run(2, 4), 6)) is own
+
+
+def test_a_map_by_sequence_numbers_is_left_as_it_is() -> None:
+    own = OffsetMap((Run(0, 0),))
+    assert retraced(own, StretchMap.over([Stretch(1, 1, 1)], Run(0, 0), 2)) is own

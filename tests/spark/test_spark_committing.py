@@ -1,0 +1,30 @@
+"""What a driver does when ending transactions goes wrong, without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.errors import Unreachable
+from clusters.settings import ConnectionSettings
+from spark.datasource import committing
+from spark.datasource.appending import Written
+from spark.datasource.committing import Who, commit_job
+from spark.errors import NotAppended
+
+
+@pytest.mark.parametrize("error", [NotAppended("stays open"), Unreachable("a does not answer", alias="a")])
+def test_a_job_that_is_committed_does_not_fail_for_what_lost(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sees it fail runs it again, and everything would be there twice."""
+    committed: list[Who] = []
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(committing, "_all_open", lambda *_: None)
+    monkeypatch.setattr(committing, "_commit", lambda _settings, whom: committed.extend(whom))
+    monkeypatch.setattr(committing, "abort_others", fails)
+    commit_job(ConnectionSettings("a", ("127.0.0.1:1",)), "p-", [Written("p-0-1", 5, 0, 1, 3), None])
+    assert committed == [("p-0-1", 5, 0)]
+    assert str(error) in caplog.text

@@ -1,0 +1,96 @@
+"""After a fence: stragglers and transactions that hold the end of a log, in memory and on a broker."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters.names import TopicPartition
+from clusters.surface import LogRange
+from replicator.offsetmap import OffsetMap
+from spark.judging.final import after_fence
+from spark.judging.subjects import Subject
+from spark.judging.verdict import Counts, Judgement
+from spark.judging.window import Observed, Place, fix_window
+from tests.spark.test_spark_proof import Bench, log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lab.clusters import Lab
+
+PLACE = Place("a-to-b", "t", "t", 0)
+IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
+
+
+def judged(seen: Observed, now: LogRange, end: int, records: int) -> Judgement:
+    """now: the log with its last stable offset; end: with what is not stable yet."""
+    subject = Subject(fix_window(seen, final=True), seen.map, ("a", "b"))
+    assert subject.window.place == PLACE
+
+    def ends(keys: object, isolation: str) -> dict[TopicPartition, LogRange]:
+        return {TopicPartition("t", 0): now if isolation == "read_committed" else LogRange(now.start, end)}
+
+    before = Judgement({PLACE: Counts(proven=9)})
+    return after_fence(before, [subject], [seen], ends, lambda _s, span: records, lambda _key: "somebody")
+
+
+def seen(barrier: int, source_end: int, target_end: int) -> Observed:
+    logs = LogRange(0, source_end), LogRange(0, target_end)
+    return Observed(PLACE, *logs, OffsetMap.of([(0, 0)]), barrier, IDS)
+
+
+def test_nothing_moved() -> None:
+    found = judged(seen(9, 9, 9), LogRange(0, 9), 9, 0)
+    assert (found.verdict, found.blocks) == ("proven", ())
+
+
+def test_stragglers_that_nobody_looked_for_are_pending() -> None:
+    found = judged(seen(9, 9, 9), LogRange(0, 12), 12, 2)
+    assert (found.verdict, found.total.pending) == ("incomplete", 2)
+    assert found.blocks == ("t-0: 2 records were written after the window was fixed, from offset 9 on",)
+
+
+def test_stragglers_that_were_copied_are_compared_and_told() -> None:
+    found = judged(seen(9, 12, 12), LogRange(0, 12), 12, 3)
+    assert (found.verdict, found.total.pending) == ("incomplete", 0)
+    assert "3 records were written after" in found.blocks[0]
+    assert fix_window(seen(9, 12, 12), final=True).source == (0, 12)
+
+
+def test_markers_behind_the_window_are_no_stragglers() -> None:
+    found = judged(seen(9, 9, 9), LogRange(0, 10), 10, 0)
+    assert (found.verdict, found.blocks) == ("proven", ())
+
+
+def test_an_open_transaction_is_told_with_who_holds_it() -> None:
+    found = judged(seen(9, 9, 9), LogRange(0, 9), 14, 0)
+    assert (found.verdict, found.blocks) == (
+        "incomplete",
+        ("t-0: an open transaction holds offsets 9 to 13 (somebody)",),
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_hanging_transaction_is_named(kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession) -> None:
+    bench = Bench(kafka_pair, topic_name, tmp_path, spark)
+    for alias in ("onprem", "cloud"):
+        bench.write(alias, log(50))
+    hanging = Producer(bench.settings["onprem"].librdkafka({"transactional.id": topic_name}))
+    hanging.init_transactions(60)
+    hanging.begin_transaction()
+    hanging.produce(topic_name, b"never committed", b"k", 0)
+    assert hanging.flush(60) == 0
+    found = bench.verify(final=True)
+    assert (found["verdict"], found["proven"], found["unproven"]) == ("incomplete", 50, 0)
+    [finding] = found["findings"]
+    assert f"{topic_name}-0: an open transaction holds offsets 50 to 50 (producer id " in finding
+    assert f"abort --topic {topic_name} --partition 0 --start-offset 50" in finding
+    hanging.abort_transaction(60)
+    found = bench.verify(final=True, wait=5.0)
+    assert (found["verdict"], found["proven"], found["findings"]) == ("proven", 50, [])

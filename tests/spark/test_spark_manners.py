@@ -1,0 +1,192 @@
+"""What a proof takes of the clusters it reads: bytes a second, tasks a broker, and nothing while a flow lags."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from clusters.control import STATUS
+from clusters.rights import rights
+from clusters.settings import ConnectionSettings
+from clusters.status import PartitionStatus
+from spark.foreign import inferred
+from spark.foreign.anchors import NOTHING, Marks
+from spark.foreign.inferred import Sample
+from spark.reading import lag, manners
+from spark.reading.lag import LagHold, Pause
+from spark.reading.manners import Manners, Politely, links_to, manners_of, stretches
+from spark.reading.pace import Pace
+from spark.reading.units import Unit
+from topology.plan import Plan, PlanCluster, PlanFlow, ProofPolicy
+from topology.selectors import Selector, TopicSelection
+
+CLUSTERS = (PlanCluster("a", ("127.0.0.1:1",)), PlanCluster("b", ("127.0.0.1:2",)))
+ORDERS = TopicSelection((Selector("literal", "orders"),))
+PAUSE = Pause("a-to-b", CLUSTERS[1], 5_000)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Time that only passes when somebody sleeps; [now]."""
+    now = [1_000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def flow(**verify: int) -> PlanFlow:
+    return PlanFlow("a-to-b", "a", "b", ORDERS, verify=ProofPolicy(**verify))  # type: ignore[arg-type]
+
+
+def test_the_strictest_of_flows_that_are_proven_together_counts() -> None:
+    plan = Plan("shop", CLUSTERS, ())
+    flows = [flow(rate=500, fetches=3), flow(rate=200, pause_at_lag_ms=5_000), flow()]
+    assert manners_of(plan, flows) == Manners(200, 3, (PAUSE,))
+    assert manners_of(plan, flows, max_rate=900).rate == 900
+    assert manners_of(plan, [flow()]) == Manners()
+
+
+@pytest.mark.parametrize(("tasks", "cores", "each"), [(1, 8, 800), (2, 8, 400), (40, 8, 100), (40, 1, 800)])
+def test_tasks_that_run_together_share_the_rate(tasks: int, cores: int, each: int) -> None:
+    part = Manners(800).of_task(tasks, cores)
+    assert part.rate == each
+    assert part.patience_s * tasks / min(tasks, cores) <= manners.PAUSED_S
+
+
+def test_who_waits_for_lag_may_read_the_reports() -> None:
+    def status(each: PlanFlow) -> set[str]:
+        needed = rights(Plan("shop", CLUSTERS, (each,)), "verify")
+        return {right.operation for right in needed if (right.cluster, right.name) == ("b", STATUS)}
+
+    assert status(flow()) == set()
+    assert status(flow(pause_at_lag_ms=5_000)) == {"READ"}
+
+
+def test_the_alignment_of_a_foreign_copy_is_read_politely(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[int | None] = []
+
+    def seen(*_: object) -> Marks:
+        with links_to(ConnectionSettings("a", ("127.0.0.1:1",))) as links:
+            rates.append(links.pace._rate)
+        return NOTHING
+
+    monkeypatch.setattr(inferred, "sampled", seen)
+    plan = Plan("shop", CLUSTERS, (flow(),))
+    sample = Sample(Unit(0, "a", "orders", "", 0, 0, 10))
+    assert inferred.spark_look(plan, pytest.fail, Manners(rate=400))([sample, sample]) == [NOTHING, NOTHING]
+    assert rates == [400, 400]
+
+
+def test_reading_keeps_to_its_rate_over_any_second(clock: list[float]) -> None:
+    pace, took = Pace(1_000), list[tuple[float, int]]()
+    for _ in range(100):
+        pace.wait()
+        size = pace.answer_bytes(4 << 20)
+        took.append((clock[0], size))
+        pace.took(size)
+    for at, _ in took:
+        assert sum(size for when, size in took if at <= when < at + 1) <= 1_000
+    assert clock[0] - 1_000.0 == pytest.approx(sum(size for _, size in took) / 1_000, abs=0.5)
+
+
+def test_a_broker_that_asks_for_silence_gets_it(clock: list[float]) -> None:
+    pace = Pace()
+    pace.took(10, throttle_ms=700)
+    pace.wait()
+    assert clock[0] == pytest.approx(1_000.7)
+
+
+def units() -> list[Unit]:
+    return [
+        Unit(number, alias, "orders", "", partition, at, at + 10)
+        for number, (alias, partition, at) in enumerate(
+            (alias, partition, at) for alias in "ab" for partition in range(6) for at in range(0, 40, 10)
+        )
+    ]
+
+
+@pytest.mark.parametrize("fetches", [1, 2, 5])
+def test_no_broker_is_read_by_more_tasks_than_said(fetches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaders = {("orders", partition): partition % 3 for partition in range(6)}
+    monkeypatch.setattr(manners, "_leaders", lambda *_: leaders)
+    found = stretches(units(), 100, Manners(fetches=fetches), {each.alias: each for each in CLUSTERS}.__getitem__)
+    for alias in "ab":
+        for broker in range(3):
+            reading = [some for some in found if any((u.cluster, u.partition % 3) == (alias, broker) for u in some)]
+            assert 1 <= len(reading) <= fetches
+            assert all(u.partition % 3 == broker and u.cluster == alias for some in reading for u in some)
+    assert sorted((u for some in found for u in some), key=lambda u: u.id) == units()
+
+
+def test_ranges_of_one_task_share_links_unless_they_are_read_in_turns() -> None:
+    here, there = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in "ab")
+    kept = []
+
+    def task(rows: Iterator[int]) -> Iterator[int]:
+        for row in rows:
+            with links_to(here) as first, links_to(there) as other:
+                kept.append((first, other))
+                with links_to(here) as second:
+                    assert second is not first
+                    assert second.pace is first.pace
+            yield row
+
+    assert list(Politely(Manners(rate=5), task)(iter([1, 2]))) == [1, 2]
+    assert kept[0] == kept[1]
+    with links_to(here) as outside:
+        assert outside is not kept[0][0]
+
+
+class Reports:
+    """Reports that arrive; the first of `lags` at the first look, and so on; the last stays."""
+
+    def __init__(self, clock: list[float], lags: list[int | None], flow: str = "a-to-b") -> None:
+        self._clock, self._lags, self._flow, self.closed = clock, lags, flow, False
+
+    def read(self) -> list[PartitionStatus]:
+        lag_ms = self._lags.pop(0) if len(self._lags) > 1 else self._lags[0]
+        at = int(self._clock[0] * 1000)
+        return [PartitionStatus(self._flow, "orders", "orders", 0, "copying", lag_ms=lag_ms, at_ms=at)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def held(clock: list[float], reports: Reports, patience_s: float = 600.0) -> tuple[float, list[str]]:
+    said: list[str] = []
+    hold = LagHold((PAUSE,), patience_s, follow=lambda _: reports, say=said.append)
+    before = clock[0]
+    hold()
+    hold.close()
+    assert reports.closed
+    return clock[0] - before, said
+
+
+@pytest.mark.parametrize("lags", [[0], [None], [5_000]])
+def test_reading_does_not_wait_for_a_flow_that_keeps_up(clock: list[float], lags: list[int | None]) -> None:
+    assert held(clock, Reports(clock, lags)) == (0, [])
+
+
+def test_reading_waits_until_the_flow_has_caught_up_and_says_so(clock: list[float]) -> None:
+    seconds, said = held(clock, Reports(clock, [8_000, 9_000, 4_000]))
+    assert seconds == 2
+    assert said == [
+        "reading waits: records of flow a-to-b wait for 8 s (verify.pause_at_lag: 5s)",
+        "reading goes on after 2 s: no flow lags any more",
+    ]
+
+
+def test_reading_never_waits_for_ever(clock: list[float]) -> None:
+    seconds, said = held(clock, Reports(clock, [8_000]), patience_s=30)
+    assert seconds == 30
+    assert said[-1] == "reading goes on after 30 s: flows lag still, but a proof does not wait for ever"
+
+
+def test_other_flows_and_workers_that_fell_silent_do_not_hold_it(clock: list[float]) -> None:
+    assert held(clock, Reports(clock, [8_000], flow="c-to-b")) == (0, [])
+    old = PartitionStatus("a-to-b", "orders", "orders", 0, "copying", lag_ms=8_000, at_ms=0)
+    assert PAUSE.lagging([old], lag.STALE_MS + 1) is None
+    assert PAUSE.lagging([old], lag.STALE_MS) == 8_000

@@ -1,0 +1,151 @@
+"""The fleet on a real standalone cluster: executors, the master and the driver are killed while records are copied.
+
+Speculation is on, and Spark uses it: of two attempts at one task, one works.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from clusters.admin import Admin
+from clusters.control import SLOTS
+from clusters.fleet import slot_owners
+from lab.process import kill
+from lab.standalone import Executor, Standalone
+from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
+from tests.spark.standalone import PARTITIONS, Application, Scene, until
+from topology import compile_path
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+RECORDS = 20_000
+WORKERS = 2
+# Room for two attempts at both tasks; Spark starts the second when a task has run for a second, on another host.
+SPECULATION = {
+    "spark.cores.max": "4",
+    "spark.executor.cores": "2",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.task.duration.threshold": "1s",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+        yield cluster
+
+
+class Fleet(Application):
+    """`python -m spark.replicate` on the cluster."""
+
+    def __init__(self, scene: Scene, cluster: Standalone, directory: Path) -> None:
+        self._state = directory.with_suffix(".json")
+        arguments = ["-m", "spark.replicate", "--topology", str(scene.path), "--target", "cloud"]
+        arguments += ["--workers", str(WORKERS), "--state", str(self._state)]
+        super().__init__(directory, cluster.url, arguments, SPECULATION)
+
+    def state(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
+        except OSError:
+            return {"state": "", "workers": []}
+        return found
+
+    def pids(self) -> set[int]:
+        return {worker["pid"] for worker in self.state()["workers"]}
+
+    def complete(self, without: set[int] = frozenset()) -> set[int]:
+        """The pids of the workers, once all are there and none is one of these."""
+
+        def there() -> set[int]:
+            pids = self.pids()
+            return pids if len(pids) == WORKERS and not pids & without else set()
+
+        found: set[int] = self.until(there)
+        return found
+
+
+def test_flows_go_on_exactly_once_whatever_is_killed(
+    kafka_pair: Lab, topic_name: str, tmp_path: Path, cluster: Standalone
+) -> None:
+    scene = Scene(kafka_pair, topic_name, tmp_path)
+    scene.fill(RECORDS)
+    scene.apply()
+    plan = compile_path(scene.path)
+    first = Fleet(scene, cluster, tmp_path / "first")
+    try:
+        begun = first.complete()
+        first.until(lambda: first.state()["standing_by"])  # Spark has begun to speculate
+        wait_progress(scene.settings, plan, topic_name, PARTITIONS, 1)
+
+        scene.fill(RECORDS)
+        hosting = [executor for executor in cluster.executors() if hosted(executor) & begun]
+        lost = hosted(hosting[0])
+        cluster.lose_worker(hosting[0].worker)  # the whole machine
+        now = first.complete(without=lost & begun)
+        cluster.start_worker()
+        scene.fill(RECORDS)
+        wait_copied(scene.settings, plan, topic_name, PARTITIONS)
+        shared_by(WORKERS, scene)  # and by nobody else: what stands by is no member of the group
+
+        cluster.kill_master()
+        scene.fill(RECORDS)
+        wait_copied(scene.settings, plan, topic_name, PARTITIONS)  # nobody needs a master to go on
+        cluster.start_master()
+        hosting = [executor for executor in cluster.executors() if hosted(executor) & now]
+        lost = hosted(hosting[0])
+        kill(hosting[0].process)
+        first.complete(without=lost & now)  # which the new master has started
+
+        scene.fill(RECORDS)
+        family = {pid for executor in cluster.executors() for pid in (executor.process.pid, *hosted(executor))}
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait()
+        second = Fleet(scene, cluster, tmp_path / "second")
+        try:
+            second.complete()
+            scene.fill(RECORDS)
+            wait_copied(scene.settings, plan, topic_name, PARTITIONS)
+            until(lambda: not [pid for pid in family if runs(pid)])
+            assert assert_exact_copy(scene.settings, plan, topic_name, PARTITIONS) == scene.written
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(60) == 0, second.said()[-3000:]
+            assert second.state()["state"] == "stopped"
+            until(lambda: not cluster.executors())
+        finally:
+            second.end()
+    finally:
+        first.end()
+
+
+def hosted(executor: Executor) -> set[int]:
+    """Everything that runs below an executor."""
+    try:
+        return {child.pid for child in psutil.Process(executor.process.pid).children(recursive=True)}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def shared_by(workers: int, scene: Scene) -> None:
+    """Until the slots are shared among so many workers."""
+    with Admin(scene.settings["cloud"]) as admin:
+        until(lambda: len(given := slot_owners(admin, scene.name)) == SLOTS and len(set(given.values())) == workers)

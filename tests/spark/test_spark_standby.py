@@ -1,0 +1,72 @@
+"""What an application does that has proven and stays, on a pipe: no Spark here (tests/cli/test_cli_proving.py)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from io import FileIO
+
+import pytest
+
+from spark.standby import stand_by
+
+
+class Orders:
+    """Both ends of the standard input of an application that stays, and what it did."""
+
+    def __init__(self) -> None:
+        read, self.write = os.pipe()
+        self.read = FileIO(read)
+        self.did: list[object] = []
+        self.pulsed = threading.Event()
+
+    def order(self, text: bytes) -> None:
+        os.write(self.write, text)
+
+    def end(self) -> None:
+        os.close(self.write)
+
+    def stay(self, bound: float = 60.0, every: float = 60.0) -> None:
+        stand_by(self.read, self.did.append, self._pulse, bound, every)
+
+    def _pulse(self) -> None:
+        self.did.append("pulse")
+        self.pulsed.set()
+
+
+@pytest.fixture
+def orders() -> Iterator[Orders]:
+    there = Orders()
+    yield there
+    there.read.close()
+
+
+def test_it_proves_what_is_ordered_and_ends_with_whoever_orders(orders: Orders) -> None:
+    orders.order(b'["--out", "a b"]\n["--final"]\n')
+    orders.end()
+    orders.stay()
+    assert orders.did == ["pulse", ["--out", "a b"], ["--final"]]
+
+
+def test_half_an_order_is_none(orders: Orders) -> None:
+    orders.order(b'["--final"')
+    orders.end()
+    orders.stay()
+    assert orders.did == ["pulse"]
+
+
+def test_it_keeps_warm_and_ends_by_itself(orders: Orders) -> None:
+    orders.stay(bound=2, every=0.02)
+    assert orders.did.count("pulse") > 2
+    orders.end()
+
+
+def test_it_waits_for_orders_between_two_pulses(orders: Orders) -> None:
+    thread = threading.Thread(target=orders.stay)
+    thread.start()
+    assert orders.pulsed.wait(60)
+    orders.order(b'["--final"]\n')
+    orders.end()
+    thread.join(10)
+    assert orders.did == ["pulse", ["--final"]]

@@ -1,7 +1,8 @@
 """The transaction coordinator of a `FakeCluster`: epochs, fencing, implicit and explicit partitions, markers.
 
-Rules: TransactionCoordinator and TransactionMetadata of Kafka 4.3 (KIP-98, KIP-890). Markers are written at once, so
-that a transaction that was ended is complete; `busy` plays the part of a coordinator that is still at it.
+Rules: TransactionCoordinator and TransactionMetadata of Kafka 4.3 (KIP-98, KIP-890). Markers are written at once;
+`busy` plays the part of a coordinator that is still at it, and `fails_over` that of one that dies before it has noted
+that a transaction is complete, which only the next request about that transaction's id shows.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class _Transactional:
     before: ProducerIdAndEpoch = _NOBODY  # who wrote the transaction that ended last, and how it ended (KIP-890)
     committed: bool | None = None
     partitions: dict[Place, None] = field(default_factory=dict)
+    written: list[tuple[Place, int, int]] = field(default_factory=list)  # markers, by epoch and kind, not noted yet
 
 
 class FakeCoordinator:
@@ -52,8 +54,16 @@ class FakeCoordinator:
         if known.partitions:
             self._end(known, commit=False, bump=True)
         known.producer = self._next(known.producer)
-        known.before, known.committed = _NOBODY, None
+        known.before, known.committed, known.written = _NOBODY, None, []
         return codes.NONE, known.producer
+
+    def fails_over(self) -> None:
+        """Another broker becomes coordinator, and writes markers again of which it does not know that they were written
+        (ProducerAppendInfo: "allowing duplicate marker write")."""
+        self.epoch += 1
+        for known in self._ids.values():
+            for place, epoch, kind in known.written:
+                self._write(place, known.producer.producer_id, epoch, kind)
 
     def add(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> int:
         """What AddPartitionsToTxn does for a partition."""
@@ -65,6 +75,7 @@ class FakeCoordinator:
         if known.producer.epoch != producer.epoch:
             return codes.PRODUCER_FENCED
         known.partitions[place] = None
+        known.written = []
         return codes.NONE
 
     def append(self, transactional_id: str, place: Place, log: PartitionLog, data: bytes) -> tuple[int, int, str]:
@@ -107,15 +118,22 @@ class FakeCoordinator:
     def _end(self, known: _Transactional, commit: bool, bump: bool) -> None:
         producer_id, epoch = known.producer
         kind = COMMIT if commit else ABORT
-        marker = marker_batch(producer_id, epoch + bump, kind, self._cluster.clock(), self.epoch)
+        known.written = [(place, epoch + bump, kind) for place in known.partitions]
         for place in known.partitions:
-            log = self._cluster.log_by_id(*place)
-            if log is not None:
-                log.write(marker, self._cluster.clock())
-                log.coordinators[producer_id] = self.epoch
+            self._write(place, producer_id, epoch + bump, kind)
         known.partitions = {}
         if bump:
             known.producer = self._next(known.producer)
+
+    def _write(self, place: Place, producer_id: int, epoch: int, kind: int) -> None:
+        log = self._cluster.log_by_id(*place)
+        newer = log is None or any(
+            state.producer_id == producer_id and state.epoch > epoch for state in log.producers.describe()
+        )
+        if log is not None and not newer:
+            now = self._cluster.clock()
+            log.write(marker_batch(producer_id, epoch, kind, now, self.epoch), now)
+            log.coordinators[producer_id] = self.epoch
 
     def _next(self, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
         if producer.epoch < self.last_epoch:

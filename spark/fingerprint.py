@@ -59,7 +59,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Prints:
-    """Fingerprints of n records in log order; every array has shape (n,). `ts` in ms, `size` is key + value bytes.
+    """Fingerprints of n records in log order; every array has shape (n,). `ts` in ms, `size` in bytes of key + value.
 
     stamps: the timestamps where `ts` is all 0 because the copy has others; they only describe."""
 
@@ -69,7 +69,7 @@ class Prints:
     vh: U64
     hh: U64
     ts: I64
-    size: int
+    size: I64
     stamps: I64 | None = None
 
     def __len__(self) -> int:
@@ -81,15 +81,14 @@ class Prints:
         return self.ts if self.stamps is None else self.stamps
 
     def between(self, start: int, end: int) -> Prints:
-        """Those with start <= offset < end. Sizes are shared out in proportion (they only describe)."""
+        """Those with start <= offset < end."""
         low, high = np.searchsorted(self.offset, (start, end)).tolist()
         if low == 0 and high == len(self):
             return self
-        size = self.size * (high - low) // max(1, len(self))
         cut = slice(low, high)
         stamps = None if self.stamps is None else self.stamps[cut]
-        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts)
-        return Prints(*(column[cut] for column in columns), size, stamps)
+        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
+        return Prints(*(column[cut] for column in columns), stamps)
 
     def without(self, spans: Sequence[tuple[int, int]]) -> Prints:
         """Those at none of these offsets (first, end), which are in order and apart from one another."""
@@ -100,10 +99,9 @@ class Prints:
         keep = (at < 0) | (self.offset >= end[np.maximum(at, 0)])
         if keep.all():
             return self
-        size = self.size * int(keep.sum()) // max(1, len(self))
-        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts)
+        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
         stamps = None if self.stamps is None else self.stamps[keep]
-        return Prints(*(column[keep] for column in columns), size, stamps)
+        return Prints(*(column[keep] for column in columns), stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,7 @@ def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
         int(prints.vh.sum()),
         int(prints.hh.sum()),
         int(prints.times.sum()),
-        prints.size,
+        int(prints.size.sum()),
         int(known.min()) if len(known) else -1,
         int(known.max()) if len(known) else -1,
     )
@@ -201,16 +199,15 @@ def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
 
 def print_records(records: Iterable[Record], first_offset: int = 0, *, timestamps: bool = True) -> Prints:
     """Fingerprints one record at a time, with the C library: the plain form that the fast ones are tested against."""
-    rows, size = [], 0
+    rows = []
     for offset, record in enumerate(records, first_offset):
         stamp = record.timestamp if timestamps else 0
         told = fingerprint(record.key, record.value, headers_bin(record.headers), stamp)
-        rows.append((offset, *told, stamp))
-        size += len(record.key or b"") + len(record.value or b"")
-    columns = list(zip(*rows, strict=True)) or [()] * 6
+        rows.append((offset, *told, stamp, len(record.key or b"") + len(record.value or b"")))
+    columns = list(zip(*rows, strict=True)) or [()] * 7
     unsigned = [np.array(column, dtype=np.uint64) for column in columns[1:5]]
-    offsets, stamps = np.array(columns[0], dtype=np.int64), np.array(columns[5], dtype=np.int64)
-    return Prints(offsets, unsigned[0], unsigned[1], unsigned[2], unsigned[3], stamps, size)
+    offsets, stamps, sizes = (np.array(columns[at], dtype=np.int64) for at in (0, 5, 6))
+    return Prints(offsets, unsigned[0], unsigned[1], unsigned[2], unsigned[3], stamps, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +238,7 @@ def print_slices(slices: Slices, *, timestamps: bool = True) -> Prints:
         hh[some] = hash_slices(slices.data, at, length, seeds[some])
     ts = slices.ts if timestamps else np.zeros(n, dtype=np.int64)
     fp = hash_longs(ts.view(np.uint64), hash_longs(hh, hash_longs(vh, hash_longs(kh, seeds))))
-    size = int(np.maximum(slices.key_len, 0).sum() + np.maximum(slices.value_len, 0).sum())
+    size = np.maximum(slices.key_len, 0) + np.maximum(slices.value_len, 0)
     return Prints(slices.offset, fp, kh, vh, hh, ts, size, None if timestamps else slices.ts)
 
 

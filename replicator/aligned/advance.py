@@ -2,18 +2,26 @@
 
 There are two ways to take offsets. In *bulk*, many a request, whose outcome nobody knows when the connection is lost
 and which may be carried out much later: bare transaction markers (`gaps`), batches of empty records (`fill`). And by an
-empty *transaction*, one offset each, for which the coordinator vouches. Both together cannot overshoot, because of
-this (research page on aligned mode, section C, "Lost answer"; docs/decisions/0022-aligned.md):
+empty *transaction*, one offset each, for which the coordinator vouches; but a coordinator that takes over from one that
+died writes the marker of a transaction once more if it does not know that it was written. Both together do not
+overshoot, because of this (research page on aligned mode, section C, "Lost answer"; docs/decisions/0022-aligned.md):
 
 - All who advance a partition's log share one transactional id, and thus one producer id. InitProducerId ends what was
   open, so that behind it no transaction is under way, and whoever was here before can begin none.
-- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e), and only when the end is *final*: nothing that was
-  sent in bulk before can still be appended. Then one empty transaction at a later epoch closes: its marker is fenced by
-  no one and fences epoch e in the log, so the end read behind it is final again.
+- Bulk is only sent when the end is *final*: nothing that was sent in bulk before can still be appended. Where it is
+  not, one empty transaction makes it so: its marker is fenced by no one and fences all earlier epochs in the log.
+- Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
+  no coordinator writes its marker again. What was written twice is counted with what is left.
+- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's, where bulk leaves
+  open how much it took (`fill`), or where the end was not final and one offset was left: if the coordinator dies
+  between that marker and the end of its transaction, the log is too long by one, and says so (`Misaligned`).
+- Bare markers take the last one, too, as nobody repeats them: behind the answers to all others, and behind another
+  InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that, and whoever
+  comes, or has lost the answer to such a marker, waits for `OTHERS_S` behind his own InitProducerId before he reads
+  what is left; so the two never meet, but where a process freezes between the look at the clock and the sending.
 - Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
   that somebody begins later fences ours.
-- So at any moment either nothing in bulk can be appended any more, or at least one offset is left that bulk does not
-  take; and one empty transaction is right whenever anything is left. That is what a new worker begins with.
+- So whenever a new worker finds that anything is left, one empty transaction is right, and that is what it begins with.
 - A worker that has closed knows its end to be final as long as nobody else asked for the id: the coordinator gives
   epochs one by one, so the next one it gets is the next one.
 """
@@ -52,6 +60,8 @@ _PAUSE_S: Final = 0.1
 _BUSY_S: Final = 0.001  # for a coordinator that still writes the marker of the transaction before: 1 ms or so
 _MARKER_S: Final = 30.0  # for the marker of a transaction that was ended to be in the log
 _FETCH_MS: Final = 500
+LEASE_S: Final = 0.5  # from asking for an epoch to sending the last offset with it
+OTHERS_S: Final = 2 * LEASE_S  # as much again for the request to arrive
 
 
 def transactional_id(flow: str, topic: str, partition: int) -> str:
@@ -62,7 +72,8 @@ def transactional_id(flow: str, topic: str, partition: int) -> str:
 @dataclass(slots=True)
 class Advance:
     """The end of one partition's log. bump: the cluster's transaction.version is 2 or more. bulk: None where every
-    offset takes a transaction.
+    offset takes a transaction. sure: an answer to bulk means that all was appended, and nothing will be once more; so
+    it may take the last offset.
 
     Not thread-safe; two of them for one partition, in two workers, disturb each other and never overshoot.
     """
@@ -71,8 +82,12 @@ class Advance:
     flow: str
     bump: bool
     bulk: Bulk | None = None
+    sure: bool = False
     _producer: TransactionalProducer = field(init=False)
-    _final: ProducerIdAndEpoch = NOBODY  # whoever began the last transaction that closed
+    _final: ProducerIdAndEpoch = NOBODY  # whoever closed last, and left nothing under way
+    _open: bool = False  # a transaction of ours may not be complete yet, at its coordinator
+    _asked: float = 0.0  # when the epoch was asked for
+    _others: bool = True  # a bare marker that takes the last offset may be under way: somebody else's, or ours
     _furthest: int = -1  # end of the log
     coordinator_epoch: int = 0  # of the newest marker of ours that was seen
 
@@ -93,7 +108,11 @@ class Advance:
             trouble: ClusterError | SessionLost
             try:
                 end = self._round(until)
-                if end == until or (stop is not None and stop.is_set()):
+                stopped = stop is not None and stop.is_set()
+                if stopped and self._open:
+                    self._begin()
+                    end = until - self._left(until)
+                if not self._open and (end == until or stopped):
                     return end
                 continue
             except (Unreachable, SessionLost) as lost:
@@ -120,39 +139,55 @@ class Advance:
 
     def _round(self, until: int) -> int:
         """Where the log ends afterwards. Every exception leaves it to the next round to find out."""
-        left = self._left(until)
-        if left == 0:
+        if self._left(until) == 0 and not self._open:
             return until
         self.log.confirm()  # what follows goes by the topic's name
         final = self._begin()
+        if self.sure and self._others:
+            time.sleep(OTHERS_S)
+            self._others = False
         left = self._left(until)  # a transaction that was open may have been ended
-        if left == 0:
+        if left == 0:  # what comes behind it may not be final
             return until
-        if left > 1 and final and self.bulk is not None:
-            self.bulk(self._producer.who, until - left, left - 1)
-            self._begin()
-            if self._left(until) == 0:  # somebody else has closed it
-                return until
+        if final and self.bulk is not None:
+            if left > 1:
+                self.bulk(self._producer.who, until - left, left - 1)
+                final, left = self._begin(), self._left(until)
+                if left != 1 or (self.sure and not final):  # somebody else closes it, or it was stopped
+                    return until - left
+            if self.sure and time.monotonic() - self._asked < LEASE_S:
+                self._others = True
+                self.bulk(self._producer.who, until - 1, 1)
+                self._others, self._final = False, self._producer.who
+                return until - self._left(until)
         single = self.bulk is not None or not final
         end = self._transactions(1 if single else min(left, AT_ONCE))
         self._check(end, until)
         return end
 
     def _begin(self) -> bool:
-        """InitProducerId; whether nobody else asked for the id since our last transaction.
+        """InitProducerId; whether nobody else asked for the id since we closed, or began behind that.
 
-        Another producer id is only taken behind a transaction of our own, which fenced all of the id before in the log.
+        Another producer id is only taken behind a marker of our own, which fenced all of the id before in the log.
         """
         before, self._final = self._final, NOBODY
+        known = self._producer.who
+        self._asked = time.monotonic()
         self._producer.begin()
-        final = self._producer.who == ProducerIdAndEpoch(before.producer_id, before.epoch + 1)
+        self._open = False
+        alone = self._producer.who == ProducerIdAndEpoch(known.producer_id, known.epoch + 1)
+        self._others |= not alone
+        final = alone and before == known
         while final and self._producer.who.producer_id == before.producer_id and self._producer.who.epoch > LAST_EPOCH:
             self._producer.begin()
-        return final and self._producer.who.producer_id == before.producer_id
+        final = final and self._producer.who.producer_id == before.producer_id
+        if final:
+            self._final = self._producer.who
+        return final
 
     def _transactions(self, count: int) -> int:
         """Empty transactions, one after the other; where the log ends behind the last one."""
-        position = self.log.range().end
+        position, self._open = self.log.range().end, True
         for _ in range(count):
             began = self._producer.who
             self._producer.add(((self.log.topic, self.log.partition),))

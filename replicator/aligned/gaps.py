@@ -35,7 +35,7 @@ class GapFiller:
 
     def __post_init__(self) -> None:
         bulk = self._write_markers if self.way == "markers" else None
-        self._advance = Advance(self.log, self.flow, self.bump, bulk)
+        self._advance = Advance(self.log, self.flow, self.bump, bulk, sure=bulk is not None)
 
     def advance(self, until: int, stop: threading.Event | None = None) -> int:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.

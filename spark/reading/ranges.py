@@ -108,13 +108,13 @@ def read_batches(
 def read_all(address: PartitionAddress, span: Span, links: Links | None = None) -> Prints:
     """The whole span as one block (for record-level comparison of a small one)."""
     blocks = list(read_prints(address, span, links=links))
-    names = ("offset", "fp", "kh", "vh", "hh", "ts")
-    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64)
+    names = ("offset", "fp", "kh", "vh", "hh", "ts", "size")
+    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64, np.int64)
     columns = [
         np.concatenate([getattr(b, name) for b in blocks]) if blocks else np.empty(0, dtype=kind)
         for name, kind in zip(names, types, strict=True)
     ]
-    return Prints(*columns, size=sum(b.size for b in blocks))
+    return Prints(*columns)
 
 
 def _wanted(

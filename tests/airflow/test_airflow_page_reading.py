@@ -68,7 +68,7 @@ def reader(script: Script) -> Iterator[Reader]:
     found.join(10)
 
 
-def until(what: Any, timeout: float = 20.0) -> Any:
+def until(what: Any, timeout: float = 180) -> Any:
     deadline = time.monotonic() + timeout
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not come"

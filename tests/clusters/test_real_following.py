@@ -18,7 +18,7 @@ from lab.clusters import Lab
 pytestmark = pytest.mark.kafka
 
 
-def until(following: Following, wanted: Callable[[Seen], bool], timeout: float = 60.0) -> Seen:
+def until(following: Following, wanted: Callable[[Seen], bool], timeout: float = 180) -> Seen:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         following.ask(15.0)

@@ -44,6 +44,7 @@ class Requests:
     def __init__(self, cluster: FakeCluster, at: int = -1, event: Event | None = None) -> None:
         self.cluster, self.at, self.event = cluster, at, event
         self.count = 0
+        self.names: list[str] = []
 
     def connect(self, _address: Address | None) -> Any:
         return _Wire(self)
@@ -70,6 +71,8 @@ class _Wire:
             return found
 
         def request(*args: Any, **kwargs: Any) -> Any:
+            self._requests.names.append(name)
+
             def execute() -> Any:
                 return found(*args, **kwargs)
 

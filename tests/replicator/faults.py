@@ -96,16 +96,22 @@ def copied(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) 
 
 
 def progress(
-    settings: ConnectionSettings, topic: str, partitions: Iterable[int], records: int, within: float = 90
+    settings: ConnectionSettings, topic: str, partitions: Iterable[int], records: int, within: float = 180
 ) -> None:
     """`records` more of these partitions arrive on the target from now on (Redpanda: progress during fault)."""
+    until = time.monotonic() + within
     with Admin(settings) as admin:
         where = [TopicPartition(topic, number) for number in partitions]
 
         def end() -> int:
-            return sum(span.end for span in admin.offsets(where, "read_uncommitted").values())
+            while True:
+                try:
+                    return sum(span.end for span in admin.offsets(where, "read_uncommitted").values())
+                except ClusterError:  # leaders move
+                    if time.monotonic() > until:
+                        raise
 
-        before, until = end(), time.monotonic() + within
+        before = end()
         while (now := end()) < before + records:
             if time.monotonic() > until:
                 seen = f"{now - before} records of {topic} {list(partitions)} in {within} s of the fault"
@@ -136,7 +142,7 @@ def wait_reports(
     settings: ConnectionSettings,
     plan: Plan,
     wanted: Callable[[dict[int, PartitionStatus]], bool],
-    timeout: float = 90,
+    timeout: float = 180,
 ) -> dict[int, PartitionStatus]:
     """Until the flow's reports are as wanted; returns them."""
     until = time.monotonic() + timeout

@@ -15,8 +15,10 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
+from clusters.errors import ClusterError
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
+from clusters.status import read_status
 from replicator.apply import apply_plan
 from replicator.ledger import read_ledger
 from topology.plan import Plan, PlanCluster, PlanFlow, plan_json, sealed
@@ -176,8 +178,8 @@ def read_all(settings: ConnectionSettings, topic: str, partitions: int) -> dict[
     return found
 
 
-def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: float = 90) -> None:
-    """Until the ledger says that everything committed on the source is on the target."""
+def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: float = 180) -> None:
+    """Until the ledger says that everything committed on the source is on the target. Leaders may move."""
     flow = plan.flows[0]
     source, target = settings[flow.source], settings[flow.target]
     here = [TopicPartition(topic, number) for number in range(partitions)]
@@ -186,9 +188,14 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
     seen = ""
     with Admin(source) as at_source, Admin(target) as at_target:
         while time.monotonic() < deadline:
-            ends = {key.partition: span.end for key, span in at_source.offsets(here).items()}
-            ledger = read_ledger(target, flow=flow.id)
-            target_ends = {key.partition: span.end for key, span in at_target.offsets(there).items()}
+            try:
+                ends = {key.partition: span.end for key, span in at_source.offsets(here).items()}
+                ledger = read_ledger(target, flow=flow.id)
+                target_ends = {key.partition: span.end for key, span in at_target.offsets(there).items()}
+            except ClusterError as error:
+                seen = str(error)
+                time.sleep(0.2)
+                continue
             known = {key.partition for key in ledger.copies() if key.topic == topic}
             positions = {
                 number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known
@@ -197,10 +204,11 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
                 return
             seen = f"source ends {ends}, copied through {positions}"
             time.sleep(0.2)
-    raise AssertionError(f"not copied within {timeout} s: {seen}")
+    told = [f"{each.partition}: {each.state} {each.error or ''}" for each in read_status(target) if each.topic == topic]
+    raise AssertionError(f"not copied within {timeout} s: {seen}; {told}")
 
 
-def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 90) -> None:
+def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 180) -> None:
     """Until at least `records` offsets of the topic exist on the target."""
     target = settings[plan.flows[0].target]
     where = [TopicPartition(topic, number) for number in range(partitions)]

@@ -82,7 +82,7 @@ def delete_records(settings: ConnectionSettings, topic: str, before: int, partit
         future.result(60)
 
 
-def until(holds: Callable[[], object], what: str, timeout: float = 60) -> None:
+def until(holds: Callable[[], object], what: str, timeout: float = 180) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
@@ -95,7 +95,7 @@ def report(settings, plan: Plan, topic: str, partition: int = 0) -> PartitionSta
     return found[0] if found else None
 
 
-def in_state(settings, plan: Plan, topic: str, state: str, partition: int = 0, timeout: float = 60) -> PartitionStatus:
+def in_state(settings, plan: Plan, topic: str, state: str, partition: int = 0, timeout: float = 180) -> PartitionStatus:
     """Wait for a state; what is reported then."""
     seen: list[PartitionStatus | None] = [None]
 

@@ -24,6 +24,7 @@ GAP = 4  # with MOST_MARKERS 2: two requests of markers
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
     monkeypatch.setattr(advance, "_FETCH_MS", 1)
     monkeypatch.setattr(gaps, "MOST_MARKERS", 2)
     monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
@@ -54,6 +55,20 @@ def check(there: FakeCluster, end: int) -> None:
     assert there.log(TOPIC, 0).last_stable() == end + 1
 
 
+class Clock:
+    """In place of `time`: stands still, and what somebody waits for, he need not."""
+
+    def __init__(self, waits: Callable[[], Any] = lambda: None) -> None:
+        self.now, self._waits = 0.0, waits
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        if seconds == advance.OTHERS_S:
+            self._waits()
+
+
 def requests_of_a_gap(way: Way, version: int) -> int:
     there = target(version)
     working, requests = filler(there, way, version)
@@ -72,7 +87,7 @@ def test_a_gap_of_any_size_one_after_the_other(way: Way, version: int, size: int
     check(there, 5 + 3 * size)
 
 
-def test_a_second_gap_needs_one_transaction_only() -> None:
+def test_a_second_gap_needs_no_transaction() -> None:
     """Whoever closed a gap knows that nothing of before can come any more."""
     there = target(2)
     working, _ = filler(there, "markers", 2)
@@ -81,7 +96,7 @@ def test_a_second_gap_needs_one_transaction_only() -> None:
     epochs = {kept.header.producer_epoch for kept in there.log(TOPIC, 0).batches}
     working.advance(20)
     new = {kept.header.producer_epoch for kept in there.log(TOPIC, 0).batches[before:]}
-    assert len(new) == 2  # the bare markers', and the closing transaction's
+    assert len(new) == 2  # the last marker has one of its own
     assert not new & epochs
 
 
@@ -108,9 +123,16 @@ def test_killed_at_every_request_and_a_successor_goes_on(way: Way, version: int,
 
 @KINDS
 @pytest.mark.parametrize("filled_before", [False, True])
-def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(way: Way, version: int, filled_before: bool) -> None:
-    """filled_before: who goes on has closed a gap before the dead one came, and knew the end to be final then."""
-    end = 5 + GAP + 3 * filled_before
+@pytest.mark.parametrize("first", [False, True])
+def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(
+    way: Way, version: int, filled_before: bool, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """filled_before: who goes on has closed a gap before the dead one came, and knew the end to be final then. first:
+    the dead one had not. The bare marker that takes the last offset arrives while its successor waits for that, if not
+    before (`OTHERS_S`)."""
+    waiting: list[Callable[[], Any]] = []
+    monkeypatch.setattr(advance, "time", Clock(lambda: waiting and waiting.pop()()))
+    end = 5 + GAP + 3 * filled_before + 2 * (not first)
     for at in range(requests_of_a_gap(way, version)):
         moment = 0
         while True:
@@ -119,22 +141,113 @@ def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(way: Way, version
             if filled_before:
                 working.advance(8)
             late: list[Callable[[], Any]] = []
+            dead, of_dead = filler(there, way, version)
+            if not first:
+                dead.advance(end - GAP)
+            of_dead.at, of_dead.event = of_dead.count + at, dying(late)
             with suppress(Killed):
-                filler(there, way, version, at, dying(late))[0].advance(end)
+                dead.advance(end)
             if not late:
                 break
 
             def arrives(execute: Callable[[], Any], late: list[Callable[[], Any]] = late) -> Any:
-                with suppress(ClusterError):  # its connection may be gone
-                    late[0]()
+                while late:
+                    with suppress(ClusterError):  # its connection may be gone
+                        late.pop()()
                 return execute()
 
+            last = way == "markers" and end_of(there) == end - 1
+            waiting[:] = [lambda: arrives(lambda: None)] if last else []
             requests.at, requests.event = requests.count + moment, arrives
             working.advance(end)
             check(there, end)
             if requests.count <= requests.at:
                 break
             moment += 1
+
+
+def test_who_asked_for_the_epoch_too_long_ago_does_not_take_the_last_offset_with_it() -> None:
+    """Somebody else may have come since, and have waited for it in vain."""
+    of_transactions = 0
+    for frozen in range(20):
+        there = target(2)
+        working, requests = filler(there, "markers", 2)
+        working.advance(7)
+        before = _transactions(requests)
+
+        clock = Clock()
+
+        def freezes(execute: Callable[[], Any], clock: Clock = clock) -> Any:
+            answer = execute()
+            clock.now += 100.0
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(advance, "time", clock)
+            requests.at, requests.event = requests.count + frozen, freezes
+            working.advance(5 + GAP)
+        check(there, 5 + GAP)
+        if requests.count <= requests.at:
+            assert _transactions(requests) == before
+            assert of_transactions
+            return
+        of_transactions += _transactions(requests) > before
+    raise AssertionError("more than 20 requests for a gap")
+
+
+def _transactions(requests: Requests) -> int:
+    return sum(name == "end_transaction" for name in requests.names)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("before", "size"), [(0, 2), (0, 3), (0, GAP), (3, 1), (3, 2), (3, GAP)])
+def test_another_coordinator_that_writes_a_marker_once_more(before: int, size: int, version: int) -> None:
+    """Behind any request: the log is not too long, as the last offset is no transaction's where any other way is left.
+    `before`: so much of the gap in front was closed by the same worker."""
+    at = 0
+    while True:
+        there = target(version)
+        working, requests = filler(there, "markers", version)
+        if before:
+            working.advance(5 + before)
+
+        def dies(execute: Callable[[], Any], there: FakeCluster = there) -> Any:
+            answer = execute()
+            there.coordinator.fails_over()
+            return answer
+
+        requests.at, requests.event = requests.count + at, dies
+        working.advance(5 + before + size)
+        check(there, 5 + before + size)
+        if requests.count <= requests.at:
+            return
+        at += 1
+
+
+@pytest.mark.parametrize("way", ["markers", "transactions"])
+def test_a_marker_written_once_more_behind_the_last_offset_is_said(way: Way) -> None:
+    """Nothing else was left to take it. The gap is not called closed, so that nothing is sent behind it."""
+    said, at = 0, 0
+    while True:
+        there = target(2)
+
+        def dies(execute: Callable[[], Any], there: FakeCluster = there) -> Any:
+            answer = execute()
+            there.coordinator.fails_over()
+            return answer
+
+        working, requests = filler(there, way, 2, at, dies)
+        try:
+            working.advance(6)
+        except Misaligned:
+            said += 1
+            assert end_of(there) == 7
+        else:
+            check(there, 6)
+        if requests.count <= at:
+            break
+        at += 1
+    assert said
 
 
 @KINDS
@@ -257,7 +370,7 @@ def test_a_foreign_record_in_the_gap_stops_it() -> None:
         return execute()
 
     with pytest.raises(Misaligned, match="somebody else writes"):
-        filler(there, "markers", 2, requests_of_a_gap("markers", 2) - 6, writes)[0].advance(5 + GAP)
+        filler(there, "markers", 2, requests_of_a_gap("markers", 2) - 3, writes)[0].advance(5 + GAP)
 
 
 def test_markers_that_are_not_allowed_are_said_to_be() -> None:

@@ -24,7 +24,7 @@ from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2
-START = 10_000_000
+START = 30_000_000
 __all__ = ["tri"]  # the fixture: three brokers, and the pair that all tests share
 
 
@@ -36,7 +36,7 @@ def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name,
     plan = applied(settings, plan_for(settings, topic_name, topic_name, **flow))
     with workers(plan, "tri", tmp_path, times(session=3)) as start:
         start()
-        filled = _wait_end(settings["tri"], topic_name, 1_000_000)
+        filled = _wait_end(settings["tri"], topic_name, 100_000)
         assert filled < START, "the fill was over before the leader could be killed"
         victim = leaders(settings["tri"], topic_name)[0]
         lab_clusters.kill(home, "tri", victim)
@@ -115,15 +115,15 @@ def _leader_epoch(settings, topic: str) -> int:
 
 def _wait_end(settings, topic: str, offset: int) -> int:
     """Until partition 0 ends at `offset` or behind it. Returns where it ends."""
-    where, deadline = TopicPartition(topic, 0), time.monotonic() + 90
+    where, deadline = TopicPartition(topic, 0), time.monotonic() + 180
     end = -1
-    while time.monotonic() < deadline:
-        try:
-            with Admin(settings) as admin:
+    with Admin(settings) as admin:
+        while time.monotonic() < deadline:
+            try:
                 end = admin.offsets([where], "read_uncommitted")[where].end
-        except ClusterError:  # another leader is being chosen
-            end = -1
-        if end >= offset:
-            return end
-        time.sleep(0.02)
-    raise AssertionError(f"{where} ends at {end} after 90 s, {offset} was demanded")
+            except ClusterError:  # another leader is being chosen
+                end = -1
+            if end >= offset:
+                return end
+            time.sleep(0.02)
+    raise AssertionError(f"{where} ends at {end} after 180 s, {offset} was demanded")

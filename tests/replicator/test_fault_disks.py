@@ -85,11 +85,11 @@ def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
             assert not on_disk(small_disk, large)
             put(sending, large, 2_000, start=300, size=500)
             sending.flush()
-            wait_copied(settings, plan, large, partitions, timeout=60)
+            wait_copied(settings, plan, large, partitions)
             lab_clusters.kill(home, "full")
             subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
             lab_clusters.start(home, "full")
-            wait_copied(settings, plan, small, partitions, timeout=60)
+            wait_copied(settings, plan, small, partitions)
         assert assert_exact_copy(settings, plan, large, partitions) == 2_300
         assert assert_exact_copy(settings, plan, small, partitions) == 8_000
     finally:

@@ -78,7 +78,7 @@ def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
         lab_clusters.kill(faulty.home, "cloud")
         lab_clusters.start(faulty.home, "cloud")
         for topic in topics.values():
-            wait_copied(settings, plan, topic, 2, timeout=90)
+            wait_copied(settings, plan, topic, 2)
     for topic in topics.values():
         assert assert_exact_copy(settings, plan, topic, 2) == 16_000
 
@@ -120,5 +120,5 @@ def test_a_zombie_wakes_up_where_nobody_remembers_its_numbers(faulty, topic_name
         start()
         progress(settings["cloud"], topic_name, range(2), 1_000)  # the other one took over
         frozen.send(signal.SIGCONT)
-        wait_copied(settings, plan, topic_name, 2, timeout=90)
+        wait_copied(settings, plan, topic_name, 2)
     assert assert_exact_copy(settings, plan, topic_name, 2) == 24_000

@@ -60,7 +60,7 @@ def finished(faulty: Faulty, plan, topic: str, feeding: Feeding, sending) -> Non
     """The quiet period: everything that was sent is there, exactly."""
     total = feeding.end()
     sending.flush()
-    wait_copied(faulty.settings, plan, topic, PARTITIONS, timeout=60)
+    wait_copied(faulty.settings, plan, topic, PARTITIONS)
     assert assert_exact_copy(faulty.settings, plan, topic, PARTITIONS) == total
 
 

@@ -60,5 +60,5 @@ def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
             assert phase in ("starting", "taking over")
             assert "Unreachable" in worker.log.read_text()
             start()
-        wait_copied(settings, plan, topic_name, 2, timeout=60)
+        wait_copied(settings, plan, topic_name, 2)
     assert assert_exact_copy(settings, plan, topic_name, 2) == 21_000

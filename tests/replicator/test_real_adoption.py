@@ -97,7 +97,7 @@ def ends(scene: Scene, topic: str, partitions: int) -> list[int]:
         return [span.end for _, span in sorted(admin.offsets(where).items())]
 
 
-def wait_there(scene: Scene, topic: str, beyond: list[int], timeout: float = 120) -> None:
+def wait_there(scene: Scene, topic: str, beyond: list[int], timeout: float = 180) -> None:
     """Until each partition of the target holds so many records."""
     deadline = time.monotonic() + timeout
     while not (found := ends(scene, topic, len(beyond))) or any(map(operator.lt, found, beyond)):

@@ -99,7 +99,7 @@ def test_killed_again_and_again_in_fill_and_gaps(kafka_pair, topic_name, tmp_pat
             wait_progress(settings, plan, topic_name, 1, reached)
             worker.kill()
         start()
-        wait_copied(settings, plan, topic_name, 1, timeout=90)
+        wait_copied(settings, plan, topic_name, 1)
         committed += transactions(settings["onprem"], topic_name, 2)
         wait_copied(settings, plan, topic_name, 1)
     assert assert_same_offsets(settings, topic_name, 1) == committed

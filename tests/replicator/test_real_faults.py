@@ -44,7 +44,7 @@ def test_a_worker_killed_again_and_again_in_mid_copy(kafka_pair, topic_name, tmp
             worker.kill()
         sending.flush()
         start()
-        wait_copied(settings, plan, topic_name, 4, timeout=90)
+        wait_copied(settings, plan, topic_name, 4)
     assert assert_exact_copy(settings, plan, topic_name, 4) == 75_000
 
 
@@ -60,7 +60,7 @@ def test_a_worker_killed_between_transactions(kafka_pair, topic_name, tmp_path):
             wait_progress(settings, plan, topic_name, 2, 20 + round_ * 40)
             worker.kill()
         start()
-        wait_copied(settings, plan, topic_name, 2, timeout=90)
+        wait_copied(settings, plan, topic_name, 2)
     assert assert_exact_copy(settings, plan, topic_name, 2) == committed
 
 
@@ -81,7 +81,7 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
         frozen.send(signal.SIGCONT)
         put(sending, topic_name, 5_000, start=45_000, size=200)
         sending.flush()
-        wait_copied(settings, plan, topic_name, 2, timeout=90)
+        wait_copied(settings, plan, topic_name, 2)
     assert assert_exact_copy(settings, plan, topic_name, 2) == 50_000
 
 

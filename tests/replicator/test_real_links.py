@@ -82,7 +82,7 @@ def linked(
         scene.target.end()
 
 
-def wait_until(true: Callable[[], bool], timeout: float = 60) -> None:
+def wait_until(true: Callable[[], bool], timeout: float = 180) -> None:
     deadline = time.monotonic() + timeout
     while not true():
         assert time.monotonic() < deadline

@@ -28,7 +28,7 @@ def test_every_offset_both_ways_by_one_read(kafka_pair, topic_name, tmp_path, mo
             wait_progress(settings, plan, topic_name, 1, 100 + 200 * round_)
             worker.kill()
         start()
-        wait_copied(settings, plan, topic_name, 1, timeout=90)
+        wait_copied(settings, plan, topic_name, 1)
     here = [offset for offset, _ in read_all(settings["onprem"], topic_name, 1)[0]]
     there = [offset for offset, _ in read_all(settings["cloud"], topic_name, 1)[0]]
     with Admin(settings["onprem"]) as source, Admin(settings["cloud"]) as target:

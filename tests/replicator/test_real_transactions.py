@@ -248,7 +248,7 @@ def test_a_cluster_with_the_older_transactions(faulty: Faulty, topic_name: str, 
                 worker.kill()
             start()
             for topic in (old, new):
-                wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS, timeout=90)
+                wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
         ours, theirs = assert_merged(settings, plan, merged, old, new)
         assert (ours, theirs) == ({old: 4_000, new: 4_000}, [])
     finally:

@@ -19,6 +19,7 @@ SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(H
 def _without_pauses():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advance, "_PAUSE_S", 0.0)
+        patch.setattr(advance, "OTHERS_S", 0.0)
         patch.setattr(gaps, "MOST_MARKERS", 3)
         patch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
         patch.setattr("replicator.aligned.log._PAUSE_S", 0.0)

@@ -99,7 +99,7 @@ def judged(faulty: Faulty, plan: Plan, topic: str, partitions: int, history: His
     path.unlink()
 
 
-def wait_there(faulty: Faulty, topic: str, timeout: float = 60) -> None:
+def wait_there(faulty: Faulty, topic: str, timeout: float = 180) -> None:
     """Until discovery has created the topic on the target."""
     until = time.monotonic() + timeout
     with Admin(faulty.settings["cloud"]) as admin:

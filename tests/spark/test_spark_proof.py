@@ -53,7 +53,8 @@ class Bench:
             alias: ConnectionSettings(alias, (lab.clusters[alias].bootstrap,)) for alias in ("onprem", "cloud")
         }
         clusters = tuple(PlanCluster(alias, settings.bootstrap) for alias, settings in self.settings.items())
-        self.flow = PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection((Selector("literal", topic),)))
+        selection = TopicSelection((Selector("literal", topic),))
+        self.flow = PlanFlow(f"onprem-to-cloud-{topic}", "onprem", "cloud", selection)
         self.plan: Plan = sealed(Plan("tests", clusters, (self.flow,)))
         self.map = OffsetMap.of([(0, 0)])
         for settings in self.settings.values():
@@ -178,7 +179,7 @@ def test_nothing_to_compare_is_said(bench: Bench) -> None:
 
 def test_without_a_ledger_nothing_is_called_different(bench: Bench, spark: SparkSession, tmp_path: Path) -> None:
     bench.write("onprem", log(3))
-    with pytest.raises(WrongUse, match="no ledger of flow onprem-to-cloud"):
+    with pytest.raises(WrongUse, match=f"no ledger of flow {bench.flow.id}"):
         verify(bench.plan, Request(wait=0.0), tmp_path / "out", session=lambda: spark)
 
 

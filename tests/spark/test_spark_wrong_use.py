@@ -115,6 +115,7 @@ clusters:
 flows:
   - source: onprem
     target: cloud
+    suffix: wrong-use
     topics: {{include: ["{topic}"]}}
     workers: {{engine: process}}
 """
@@ -125,9 +126,9 @@ flows:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--flow", "nobody"], r"topology wrong-use has no flow nobody; it has onprem-to-cloud"),
-        (["--topics", "nothing"], r"flow onprem-to-cloud does not select topic nothing|no flow selects topic nothing"),
-        ([], r"there is no ledger of flow onprem-to-cloud on cloud.*`topology status`"),
+        (["--flow", "nobody"], r"topology wrong-use has no flow nobody; it has onprem-to-cloud-wrong-use"),
+        (["--topics", "nothing"], r"flow onprem-to-cloud-wrong-use does not select topic nothing"),
+        ([], r"there is no ledger of flow onprem-to-cloud-wrong-use on cloud.*`topology status`"),
         (["--since", "/nowhere/summary.json"], r"cannot read the earlier summary /nowhere/summary.json"),
         (["--from-start"], r"--from-start is for --foreign copies"),
         (["--level", "L3", "--foreign"], r"level L3 tries groups' positions by the flow's own ledger"),

@@ -125,7 +125,9 @@ class Routes:
         copy.announce(first)
         if isinstance(copy, AlignedCopy) and decided.filling:
             copy.filling = True
-            self._aligned.add_filling(route, decided.goal, lambda: self._prepare(seat, source))
+            self._aligned.add_filling(
+                route, seat.way or "transactions", decided.goal, lambda: self._prepare(seat, source)
+            )
         elif isinstance(copy, AlignedCopy):
             self._aligned.add(route, seat.way or "transactions")
         ledger.append(first)

@@ -12,10 +12,10 @@ overshoot, because of this (research page on aligned mode, section C, "Lost answ
   not, one empty transaction makes it so: its marker is fenced by no one and fences all earlier epochs in the log.
 - Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
   no coordinator writes its marker again. What was written twice is counted with what is left.
-- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's, where bulk leaves
-  open how much it took (`fill`), or where the end was not final and one offset was left: if the coordinator dies
-  between that marker and the end of its transaction, the log is too long by one, and says so (`Misaligned`).
-- Bare markers take the last one, too, as nobody repeats them: behind the answers to all others, and behind another
+- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's where bare markers
+  are not allowed, or where the end was not final and one offset was left: if the coordinator dies between that marker
+  and the end of its transaction, the log is too long by one, and says so (`Misaligned`).
+- Elsewhere a bare marker takes it, as nobody repeats that: behind the answers to all others, and behind another
   InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that, and whoever
   comes, or has lost the answer to such a marker, waits for `OTHERS_S` behind his own InitProducerId before he reads
   what is left; so the two never meet, but where a process freezes between the look at the clock and the sending.
@@ -38,6 +38,7 @@ from typing import Final
 from clusters.errors import ClusterError, RequestRefused, Unreachable
 from clusters.rights import FILLING
 from clusters.wire import codes
+from clusters.wire.alignment import MOST_MARKERS
 from clusters.wire.transactions import ProducerIdAndEpoch
 from replicator.aligned.log import TargetLog
 from replicator.batch import Batch
@@ -47,7 +48,8 @@ from replicator.states import LookAgain
 from replicator.transactions.answers import SessionLost
 from replicator.transactions.producer import NOBODY, TransactionalProducer
 
-# Takes at most so many offsets (the third) from an end (the second), and may stop early. Raises what `to` gets over.
+# Takes at most so many offsets (the third) from an end (the second), and may stop early. What it has taken is there
+# when it returns, and nothing else comes. Raises what `to` gets over.
 Bulk = Callable[[ProducerIdAndEpoch, int, int], None]
 
 
@@ -71,9 +73,8 @@ def transactional_id(flow: str, topic: str, partition: int) -> str:
 
 @dataclass(slots=True)
 class Advance:
-    """The end of one partition's log. bump: the cluster's transaction.version is 2 or more. bulk: None where every
-    offset takes a transaction. sure: an answer to bulk means that all was appended, and nothing will be once more; so
-    it may take the last offset.
+    """The end of one partition's log. bump: the cluster's transaction.version is 2 or more. bare: bare markers may be
+    written. bulk: None for bare markers or, where they may not be written, a transaction for every offset.
 
     Not thread-safe; two of them for one partition, in two workers, disturb each other and never overshoot.
     """
@@ -82,18 +83,20 @@ class Advance:
     flow: str
     bump: bool
     bulk: Bulk | None = None
-    sure: bool = False
+    bare: bool = False
     _producer: TransactionalProducer = field(init=False)
     _final: ProducerIdAndEpoch = NOBODY  # whoever closed last, and left nothing under way
     _open: bool = False  # a transaction of ours may not be complete yet, at its coordinator
     _asked: float = 0.0  # when the epoch was asked for
     _others: bool = True  # a bare marker that takes the last offset may be under way: somebody else's, or ours
     _furthest: int = -1  # end of the log
-    coordinator_epoch: int = 0  # of the newest marker of ours that was seen
+    _coordinator_epoch: int = 0  # of the newest marker of ours that was seen
 
     def __post_init__(self) -> None:
         name = transactional_id(self.flow, self.log.topic, self.log.partition)
         self._producer = TransactionalProducer(name, self.log.connect, self.bump, pause_s=_BUSY_S)
+        if self.bare and self.bulk is None:
+            self.bulk = self._markers
 
     def to(self, until: int, stop: threading.Event | None = None) -> int:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.
@@ -143,7 +146,7 @@ class Advance:
             return until
         self.log.confirm()  # what follows goes by the topic's name
         final = self._begin()
-        if self.sure and self._others:
+        if self.bare and self._others:
             time.sleep(OTHERS_S)
             self._others = False
         left = self._left(until)  # a transaction that was open may have been ended
@@ -153,11 +156,11 @@ class Advance:
             if left > 1:
                 self.bulk(self._producer.who, until - left, left - 1)
                 final, left = self._begin(), self._left(until)
-                if left != 1 or (self.sure and not final):  # somebody else closes it, or it was stopped
+                if left != 1 or (self.bare and not final):  # somebody else closes it, or it was stopped
                     return until - left
-            if self.sure and time.monotonic() - self._asked < LEASE_S:
+            if self.bare and time.monotonic() - self._asked < LEASE_S:
                 self._others = True
-                self.bulk(self._producer.who, until - 1, 1)
+                self._markers(self._producer.who, until - 1, 1)
                 self._others, self._final = False, self._producer.who
                 return until - self._left(until)
         single = self.bulk is not None or not final
@@ -185,6 +188,23 @@ class Advance:
             self._final = self._producer.who
         return final
 
+    def _markers(self, who: ProducerIdAndEpoch, _end: int, count: int) -> None:
+        while count:
+            some = min(count, MOST_MARKERS)
+            error = self.log.leader().write_markers(
+                self.log.topic, self.log.partition, who, some, self._coordinator_epoch
+            )
+            if error == codes.INVALID_PRODUCER_EPOCH:
+                told = f"{codes.name_of(error)} to WriteTxnMarkers: another worker advances {self.log}"
+                raise SessionLost(LookAgain(told))
+            if error == codes.TRANSACTION_COORDINATOR_FENCED:
+                # Its next marker tells the epoch, and a lost session begins with one.
+                told = f"{codes.name_of(error)} to WriteTxnMarkers: another broker coordinates for {self.log}"
+                raise SessionLost(LookAgain(told))
+            if error:
+                raise self.log.refused("WriteTxnMarkers", error)
+            count -= some
+
     def _transactions(self, count: int) -> int:
         """Empty transactions, one after the other; where the log ends behind the last one."""
         position, self._open = self.log.range().end, True
@@ -206,7 +226,7 @@ class Advance:
                 position = batch.end
                 ours = batch.producer_id == who.producer_id and batch.producer_epoch >= who.epoch
                 if ours and batch.control and batch.base >= least:
-                    self.coordinator_epoch = coordinator_epoch(batch)
+                    self._coordinator_epoch = coordinator_epoch(batch)
                     return max(position, self.log.range().end)
             there = self.log.range()
             if there.start > least:  # whoever came after us has deleted it already

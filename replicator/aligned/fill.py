@@ -5,7 +5,7 @@ compressed once, and only its header differs from one to the next. Everything is
 the first record is copied. Source of the way, the limits and the figures: research page on aligned mode, sections A, B.
 
 The log's end is the whole state. The batches are what `advance` calls bulk: each worker writes them at an epoch of its
-own, with sequence numbers from 0, and the last offset is an empty transaction's. Its marker has the time of the broker,
+own, with sequence numbers from 0, and the last offset is a transaction marker's, which has the time of the broker,
 so the leader remembers for a day at least (transactional.id.expiration, producer.id.expiration) that all filler before
 it is fenced; the filler itself is of 1970, and would be forgotten at the next sweep.
 """
@@ -68,6 +68,7 @@ def fill(
     flow: str,
     bump: bool = True,
     *,
+    bare: bool = False,
     max_batch: int = 1 << 20,
     progress: Callable[[Filling], None] = lambda _: None,
     stop: threading.Event | None = None,
@@ -76,13 +77,13 @@ def fill(
     and end are then both `until`. The end reached, which is less only when `stop` was set.
 
     May be called again at any time, by anybody, after whatever happened, also with a higher `until` (the source's log
-    start has moved). bump: the cluster's transaction.version is 2 or more. max_batch: bytes that the topic takes in a
-    batch. progress is called about twice a second.
+    start has moved). bump: the cluster's transaction.version is 2 or more. bare: as of `Advance`. max_batch:
+    bytes that the topic takes in a batch. progress is called about twice a second.
 
     The topic has to take it: `replicator.aligned.topic`. Raises Misaligned when the log holds anything else or is
     longer already, RequestRefused when the broker does not take the batches, and what `Advance.to` raises.
     """
-    return _Filler(log, until, max_batch, progress, stop or threading.Event()).run(flow, bump)
+    return _Filler(log, until, max_batch, progress, stop or threading.Event()).run(flow, bump, bare=bare)
 
 
 def is_filler(batch: Batch) -> bool:
@@ -109,8 +110,8 @@ class _Filler:
     _began: tuple[float, int] | None = None
     _told: float = 0.0
 
-    def run(self, flow: str, bump: bool) -> int:
-        advance = Advance(self.log, flow, bump, self._bulk)
+    def run(self, flow: str, bump: bool, *, bare: bool) -> int:
+        advance = Advance(self.log, flow, bump, self._bulk, bare)
         try:
             self._tell(self._verify())
             end = advance.to(self.until, self.stop)

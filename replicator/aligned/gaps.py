@@ -10,13 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from clusters.wire import codes
-from clusters.wire.alignment import MOST_MARKERS
-from clusters.wire.transactions import ProducerIdAndEpoch
 from replicator.aligned.advance import Advance
 from replicator.aligned.log import TargetLog
-from replicator.states import LookAgain
-from replicator.transactions.answers import SessionLost
 
 Way = Literal["markers", "transactions"]
 
@@ -34,8 +29,7 @@ class GapFiller:
     _advance: Advance = field(init=False)
 
     def __post_init__(self) -> None:
-        bulk = self._write_markers if self.way == "markers" else None
-        self._advance = Advance(self.log, self.flow, self.bump, bulk, sure=bulk is not None)
+        self._advance = Advance(self.log, self.flow, self.bump, bare=self.way == "markers")
 
     def advance(self, until: int, stop: threading.Event | None = None) -> int:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.
@@ -48,19 +42,3 @@ class GapFiller:
     def close(self) -> None:
         """Its connection to the coordinator; the log's is its owner's."""
         self._advance.close()
-
-    def _write_markers(self, who: ProducerIdAndEpoch, _end: int, count: int) -> None:
-        while count:
-            some = min(count, MOST_MARKERS)
-            epoch = self._advance.coordinator_epoch
-            error = self.log.leader().write_markers(self.log.topic, self.log.partition, who, some, epoch)
-            if error == codes.INVALID_PRODUCER_EPOCH:
-                told = f"{codes.name_of(error)} to WriteTxnMarkers: another worker fills gaps of {self.log}"
-                raise SessionLost(LookAgain(told))
-            if error == codes.TRANSACTION_COORDINATOR_FENCED:
-                # Its next marker tells the epoch, and a lost session begins with one.
-                told = f"{codes.name_of(error)} to WriteTxnMarkers: another broker coordinates for {self.log}"
-                raise SessionLost(LookAgain(told))
-            if error:
-                raise self.log.refused("WriteTxnMarkers", error)
-            count -= some

@@ -38,6 +38,7 @@ FILLED: Final = "the empty log was brought to the source's log start"
 class _Part:
     route: Route
     log: TargetLog
+    way: Way = "transactions"
     gaps: GapFiller | None = None
     goal: int = -1
     prepare: Callable[[], str] = str
@@ -64,13 +65,13 @@ class Work:
         copy = _aligned(route)
         stored = self._log(copy)
         gaps = GapFiller(stored, copy.key.flow, way, bump=self._bumps())
-        self._parts[id(route)] = _Part(route, stored, gaps)
+        self._parts[id(route)] = _Part(route, stored, way, gaps)
         route.between = partial(self._between, route)
 
-    def add_filling(self, route: Route, goal: int, prepare: Callable[[], str]) -> None:
+    def add_filling(self, route: Route, way: Way, goal: int, prepare: Callable[[], str]) -> None:
         """A partition that is to be filled up to `goal`, as soon as the ledger has heard of it (`route.wake`). prepare
         gives the topic the settings that it takes; "" or why not."""
-        self._parts[id(route)] = _Part(route, self._log(_aligned(route)), goal=goal, prepare=prepare)
+        self._parts[id(route)] = _Part(route, self._log(_aligned(route)), way=way, goal=goal, prepare=prepare)
         route.wake = partial(self._filled, route)
 
     def remove(self, route: Route) -> None:
@@ -128,8 +129,16 @@ class Work:
             if copy.trouble is not None:
                 copy.stop.set()
 
-        return fill(part.log, part.goal, copy.key.flow, self._bumps(), max_batch=part.route.terms.limits.max_batch,
-                    progress=told, stop=copy.stop)  # fmt: skip
+        return fill(
+            part.log,
+            part.goal,
+            copy.key.flow,
+            self._bumps(),
+            bare=part.way == "markers",
+            max_batch=part.route.terms.limits.max_batch,
+            progress=told,
+            stop=copy.stop,
+        )
 
     # -- gaps --------------------------------------------------------------------------------------------------
 

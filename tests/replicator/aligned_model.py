@@ -178,7 +178,7 @@ class AlignedSimulation(Simulation):
         copy, requests = worker.copy, self._requests(worker, amount)
         try:
             until = self.goals[id(copy)].until
-            fill(requests.log(), until, KEY.flow)
+            fill(requests.log(), until, KEY.flow, bare=self.way == "markers")
             copy.not_closed(LookAgain("filled"))
         except Misaligned as misaligned:
             copy.not_closed(LookAgain(str(misaligned)))

@@ -8,6 +8,7 @@ from typing import Any
 from clusters.batches import Record
 from clusters.errors import Unreachable
 from clusters.fake import FakeCluster
+from replicator.aligned import advance
 from replicator.aligned.log import TargetLog
 from replicator.look import Address
 
@@ -36,6 +37,20 @@ Event = Callable[[Callable[[], Any]], Any]  # what happens around one request: g
 
 class Killed(BaseException):
     """kill -9: nothing in the worker gets to see it."""
+
+
+class Clock:
+    """In place of `time`: stands still, and what somebody waits for, he need not."""
+
+    def __init__(self, waits: Callable[[], Any] = lambda: None) -> None:
+        self.now, self._waits = 0.0, waits
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        if seconds == advance.OTHERS_S:
+            self._waits()
 
 
 class Requests:

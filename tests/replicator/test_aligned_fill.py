@@ -22,14 +22,17 @@ from replicator.codecs import ZSTD, decompress
 from replicator.errors import Misaligned
 from replicator.header import HEADER_SIZE
 from replicator.records import walk
-from tests.replicator.aligning import FLOW, TOPIC, Event, Killed, Requests, cluster, dying, end_of, killed, lost
+from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Killed, Requests, cluster, dying, end_of, killed, lost
 
+WITH = {"bare": False}
 UNTIL = 45  # with RECORDS 5 and DELETE_EVERY 20: nine batches, two deletions on the way
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small batches, no pauses."""
+@pytest.fixture(params=["transactions", "bare"])
+def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Small batches, no pauses; the last offset is a transaction's or a bare marker's."""
+    monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
+    monkeypatch.setitem(WITH, "bare", request.param == "bare")
     monkeypatch.setattr(filling, "RECORDS", 5)
     monkeypatch.setattr(filling, "DELETE_EVERY", 20)
     monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
@@ -49,7 +52,7 @@ def work(there: FakeCluster, until: int = UNTIL, at: int = -1, event: Event | No
     requests = Requests(there, at, event)
     while True:
         with suppress(Unreachable):  # the looks before and after
-            fill(requests.log(), until, FLOW, there.coordinator.version >= 2, **more)
+            fill(requests.log(), until, FLOW, there.coordinator.version >= 2, **(WITH | more))
             return requests
 
 
@@ -98,8 +101,11 @@ def test_killed_at_every_request_and_a_successor_goes_on(executed: bool) -> None
 
 
 @pytest.mark.usefixtures("small")
-def test_a_request_of_a_dead_worker_that_arrives_at_any_moment() -> None:
+def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare marker that takes the last offset arrives while its successor waits for that, if not before."""
     until = 8
+    waiting: list[Callable[[], Any]] = []
+    monkeypatch.setattr(advance, "time", Clock(lambda: waiting and waiting.pop()()))
     for at in range(work(cluster(), until).count):
         moment = 0
         while True:
@@ -109,10 +115,13 @@ def test_a_request_of_a_dead_worker_that_arrives_at_any_moment() -> None:
                 work(there, until, at, dying(late))
 
             def arrives(execute: Callable[[], Any], late: list[Callable[[], Any]] = late) -> Any:
-                with suppress(ClusterError):
-                    late[0]()
+                while late:
+                    with suppress(ClusterError):
+                        late.pop()()
                 return execute()
 
+            last = WITH["bare"] and end_of(there) == until - 1
+            waiting[:] = [lambda: arrives(lambda: None)] if last else []
             requests = work(there, until, moment, arrives)
             check(there, until)
             if requests.count <= moment:

@@ -11,11 +11,24 @@ import pytest
 
 from clusters.errors import ClusterError, Unauthorised, Unreachable
 from clusters.fake import FakeCluster
-from replicator.aligned import advance, gaps
+from replicator.aligned import advance
 from replicator.aligned.gaps import GapFiller, Way
 from replicator.errors import Misaligned
 from replicator.transactions.answers import SessionLost
-from tests.replicator.aligning import FLOW, TOPIC, Event, Killed, Requests, cluster, dying, end_of, killed, lost, seen
+from tests.replicator.aligning import (
+    FLOW,
+    TOPIC,
+    Clock,
+    Event,
+    Killed,
+    Requests,
+    cluster,
+    dying,
+    end_of,
+    killed,
+    lost,
+    seen,
+)
 
 KINDS = pytest.mark.parametrize(("way", "version"), [("markers", 2), ("markers", 1), ("transactions", 2)])
 GAP = 4  # with MOST_MARKERS 2: two requests of markers
@@ -26,7 +39,7 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
     monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
     monkeypatch.setattr(advance, "_FETCH_MS", 1)
-    monkeypatch.setattr(gaps, "MOST_MARKERS", 2)
+    monkeypatch.setattr(advance, "MOST_MARKERS", 2)
     monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
     monkeypatch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
 
@@ -53,20 +66,6 @@ def check(there: FakeCluster, end: int) -> None:
     assert committed == uncommitted
     assert there.produce(TOPIC, 0, [b"next"]) == end
     assert there.log(TOPIC, 0).last_stable() == end + 1
-
-
-class Clock:
-    """In place of `time`: stands still, and what somebody waits for, he need not."""
-
-    def __init__(self, waits: Callable[[], Any] = lambda: None) -> None:
-        self.now, self._waits = 0.0, waits
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        if seconds == advance.OTHERS_S:
-            self._waits()
 
 
 def requests_of_a_gap(way: Way, version: int) -> int:

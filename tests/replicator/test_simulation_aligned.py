@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.aligned import advance, gaps
+from replicator.aligned import advance
 from tests.replicator.aligned_model import AlignedSimulation
 from tests.replicator.model import WentLoud
 
@@ -20,7 +20,7 @@ def _without_pauses():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advance, "_PAUSE_S", 0.0)
         patch.setattr(advance, "OTHERS_S", 0.0)
-        patch.setattr(gaps, "MOST_MARKERS", 3)
+        patch.setattr(advance, "MOST_MARKERS", 3)
         patch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
         patch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
         yield

@@ -37,7 +37,13 @@ from replicator.transactions.senders import transaction_version
 
 FLOW = "bench"
 MANY = 4
-GAPS: tuple[tuple[Way, int], ...] = (("markers", 100_000), ("transactions", 1_000))
+# How gaps are closed, how many one after the other, and how long each is.
+GAPS: tuple[tuple[Way, int, int], ...] = (
+    ("markers", 1, 100_000),
+    ("transactions", 1, 1_000),
+    ("markers", 500, 1),
+    ("transactions", 500, 1),
+)
 # Of the measured time to the budget's: the budget says it gives orders of magnitude.
 MOST_OVER = 2.0
 
@@ -110,7 +116,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _bench(Path(scratch)) as bench:
         _fill(bench, "warm-up", [10_000_000])
         rows = [_fill(bench, "one log", [start]), _fill(bench, f"{MANY} logs at once", [many] * MANY)]
-        rows += [_gap(bench, way, count) for way, count in GAPS]
+        rows += [_gaps(bench, *each) for each in GAPS]
         return publish("aligned", rows, goals(rows))
 
 
@@ -142,7 +148,7 @@ def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
 
     def work() -> int:
         threads = [
-            threading.Thread(target=fill, args=(log, start, FLOW), kwargs={"progress": progress})
+            threading.Thread(target=fill, args=(log, start, FLOW), kwargs={"progress": progress, "bare": True})
             for log, start in zip(logs, starts, strict=True)
         ]
         for each in threads:
@@ -156,16 +162,23 @@ def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
     return row
 
 
-def _gap(bench: Bench, way: Way, count: int) -> dict[str, Any]:
-    topic = f"gap-{way}"
+def _gaps(bench: Bench, way: Way, many: int, length: int) -> dict[str, Any]:
+    topic, offsets = f"gaps-{way}-{length}", many * length
     (log,) = bench.logs(topic, 1)
     working = GapFiller(log, FLOW, way, transaction_version(bench.target) >= 2)
     working.advance(2)  # the first one asks who was here before
     kind: GapWay = way
-    budget = estimate([PartitionCost(0, 0, Gaps(count, 1))], way=kind, parallel=1)
-    row = bench.measured(f"a gap by {way}", topic, budget, lambda: working.advance(2 + count) - 2)
+    budget = estimate([PartitionCost(0, 0, Gaps(offsets, many))], way=kind, parallel=1)
+    case = f"{many} gaps of {length:,} by {way}" if many > 1 else f"a gap of {length:,} by {way}"
+
+    def work() -> int:
+        for end in range(2 + length, 2 + offsets + 1, length):
+            working.advance(end)
+        return offsets
+
+    row = bench.measured(case, topic, budget, work)
     working.close()
-    _expect(bench, topic, {0: LogRange(0, 2 + count)})
+    _expect(bench, topic, {0: LogRange(0, 2 + offsets)})
     return row
 
 

@@ -186,6 +186,13 @@ class FakeWire:
             self._cluster.changed.notify_all()
             return NONE, log.log_start
 
+    def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        self._check()
+        try:
+            return 0, self._cluster.log(topic, partition).end
+        except TopicMissing:
+            return UNKNOWN_TOPIC_OR_PARTITION, -1
+
     def write_markers(
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:

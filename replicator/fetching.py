@@ -27,6 +27,12 @@ log = logging.getLogger("watershed.links")
 FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
 ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
 LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
+# A broker with a quota for us answers with nothing where an answer would exceed what is left of the quota's window, and
+# cuts answers only to the whole of it (KafkaApis, KIP-219). Who always asks for more than is left gets nothing while
+# anybody else of the same client id reads. So for a minute behind such an answer an eighth of the largest one before is
+# asked for, at least SMALLEST_ANSWER; windows are of ten seconds, and small answers fill them as well as large ones.
+SMALLEST_ANSWER: Final = 128 << 10
+CAREFUL_S: Final = 60.0
 PARTITION_BUFFER: Final = 8 << 20
 # What the live lane may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVE: Final[dict[Kind, int]] = {"live": 4 << 20, "bulk": 0}
@@ -48,6 +54,9 @@ class FetchLane(Lane):
         super().__init__("fetch", kind, settings, address)
         self._routes, self._memory = routes, memory
         self._first = 0
+        self._fits = ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
+        self._largest = 0  # bytes of an answer
+        self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
     def _round(self) -> None:
         self._asleep = True
@@ -85,8 +94,14 @@ class FetchLane(Lane):
                 for route, share in asked
             ),
             max_wait_ms=int(wait_s * 1000),
-            max_bytes=max_bytes,
+            max_bytes=min(max_bytes, self._fits),
         )
+        if not answers:
+            self._no_room = time.monotonic()
+            self._fits = min(self._fits, max(self._largest // 8, SMALLEST_ANSWER))
+        elif time.monotonic() - self._no_room > CAREFUL_S:
+            self._fits = ANSWER_BYTES[self.kind]
+        self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         for answer in answers:
             _delivered(by_partition[answer.topic_id, answer.partition], answer)
         self._heed(connection.throttle_ms)

@@ -1,4 +1,5 @@
-"""The requests that move a log's ends without records: DeleteRecords (KIP-107) and WriteTxnMarkers (KIP-98).
+"""The requests that move a log's ends without records: DeleteRecords (KIP-107) and WriteTxnMarkers (KIP-98); and
+OffsetForLeaderEpoch, by which the leader says where its own log ends (KIP-320).
 
 A marker that no transaction ends takes one offset, and no consumer sees it at either isolation level. Coordinators send
 such requests to brokers, and `kafka-transactions abort` does; it needs ALTER (or CLUSTER_ACTION) on the cluster.
@@ -14,7 +15,9 @@ from typing import Final, Protocol
 
 from kio.schema.delete_records.v2 import request as delete_request
 from kio.schema.delete_records.v2.response import DeleteRecordsResponse
-from kio.schema.types import ProducerId, TopicName
+from kio.schema.offset_for_leader_epoch.v4 import request as epoch_request
+from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
+from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.schema.write_txn_markers.v1 import request as markers_request
 from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
 from kio.serial import entity_writer
@@ -37,7 +40,7 @@ class Encoded:
 
 
 class AlignmentWire(TransactionWire, Protocol):
-    """A connection that can move a log's ends. Both requests go to the partition's leader."""
+    """A connection that can move a log's ends. The requests go to the partition's leader."""
 
     def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
         """(error, log start): delete everything below offset `before`. POLICY_VIOLATION where the topic is compacted
@@ -55,6 +58,11 @@ class AlignmentWire(TransactionWire, Protocol):
         TRANSACTION_COORDINATOR_FENCED when it holds a newer one of the coordinator,
         CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster. With any error some may have been written.
         """
+        ...
+
+    def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        """(error, offset): where the leader's log ends, if that is its present epoch; else where the next one began.
+        It may be behind the high watermark. -1: it does not know the epoch."""
         ...
 
 
@@ -97,6 +105,17 @@ class Alignment(Transactions):
         if not codes:
             raise ProtocolError(f"an answer to WriteTxnMarkers leaves out {topic}-{partition}", topic=topic)
         return next((code for code in codes if code), 0)
+
+    def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        part = epoch_request.OffsetForLeaderPartition(partition=i32(partition), leader_epoch=i32(leader_epoch))
+        question = epoch_request.OffsetForLeaderEpochRequest(
+            replica_id=BrokerId(-1),
+            topics=(epoch_request.OffsetForLeaderTopic(topic=TopicName(topic), partitions=(part,)),),
+        )
+        for answered in self.ask(question, OffsetForLeaderEpochResponse).topics:
+            for found in answered.partitions:
+                return int(found.error_code), int(found.end_offset)
+        raise ProtocolError(f"an answer to OffsetForLeaderEpoch leaves out {topic}-{partition}", topic=topic)
 
 
 def _repeated(marker: markers_request.WritableTxnMarker, count: int) -> Encoded:

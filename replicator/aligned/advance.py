@@ -28,6 +28,7 @@ overshoot, because of this (research page on aligned mode, section C, "Lost answ
 
 from __future__ import annotations
 
+import random
 import struct
 import threading
 import time
@@ -86,11 +87,12 @@ class Advance:
     bare: bool = False
     _producer: TransactionalProducer = field(init=False)
     _final: ProducerIdAndEpoch = NOBODY  # whoever closed last, and left nothing under way
-    _open: bool = False  # a transaction of ours may not be complete yet, at its coordinator
+    _open: bool = True  # a transaction, at first somebody else's, may not be complete yet at its coordinator
     _asked: float = 0.0  # when the epoch was asked for
     _others: bool = True  # a bare marker that takes the last offset may be under way: somebody else's, or ours
     _furthest: int = -1  # end of the log
     _coordinator_epoch: int = 0  # of the newest marker of ours that was seen
+    _fenced: bool = False  # there is a newer one
 
     def __post_init__(self) -> None:
         name = transactional_id(self.flow, self.log.topic, self.log.partition)
@@ -129,14 +131,15 @@ class Advance:
                 best, moved = self._furthest, time.monotonic()
             if time.monotonic() - moved > _STUCK_S or not _passing(trouble) or (stop is not None and stop.is_set()):
                 raise trouble
-            time.sleep(_PAUSE_S)
+            # Two who come at the same time, and wait for each other, must not do so in step.
+            fenced = self.bare and isinstance(trouble, SessionLost) and not self._fenced
+            time.sleep(random.uniform(0, 3 * OTHERS_S) if fenced else _PAUSE_S)  # noqa: S311
 
     def close(self) -> None:
         """Its connection to the coordinator; the log's is its owner's."""
         self._producer.close()
 
     def _over(self) -> None:
-        self._final = NOBODY
         self._producer.close()
         self.log.lost()
 
@@ -145,48 +148,67 @@ class Advance:
         if self._left(until) == 0 and not self._open:
             return until
         self.log.confirm()  # what follows goes by the topic's name
-        final = self._begin()
-        if self.bare and self._others:
-            time.sleep(OTHERS_S)
-            self._others = False
+        closed, self._final = self._final == self._producer.who, NOBODY
+        final = self._begin(closed=closed) and closed
         left = self._left(until)  # a transaction that was open may have been ended
+        if left > 1 and final and self.bulk is not None:
+            self.bulk(self._producer.who, until - left, left - 1)
+            final, left = self._begin(closed=True), self._left(until)
+            if left > 1:  # it was stopped
+                return until - left
+        if left == 1 and self.bare and self._others:
+            time.sleep(OTHERS_S)
+            self._seen_by_all()
+            self._others = False
+            if not self._begin():
+                raise SessionLost(LookAgain(f"another worker advances {self.log}, too"))
+            left = self._left(until)
         if left == 0:  # what comes behind it may not be final
+            self._final = self._producer.who if final else NOBODY
             return until
-        if final and self.bulk is not None:
-            if left > 1:
-                self.bulk(self._producer.who, until - left, left - 1)
-                final, left = self._begin(), self._left(until)
-                if left != 1 or (self.bare and not final):  # somebody else closes it, or it was stopped
-                    return until - left
-            if self.bare and time.monotonic() - self._asked < LEASE_S:
-                self._others = True
-                self._markers(self._producer.who, until - 1, 1)
-                self._others, self._final = False, self._producer.who
-                return until - self._left(until)
+        if left == 1 and self.bare and not self._fenced and time.monotonic() - self._asked < LEASE_S:
+            self._others = True
+            self._markers(self._producer.who, until - 1, 1)
+            self._others, self._final = False, self._producer.who
+            return until - self._left(until)
         single = self.bulk is not None or not final
-        end = self._transactions(1 if single else min(left, AT_ONCE))
+        end = self._transactions(1 if single else min(max(left - 1, 1), AT_ONCE))
         self._check(end, until)
         return end
 
-    def _begin(self) -> bool:
-        """InitProducerId; whether nobody else asked for the id since we closed, or began behind that.
+    def _begin(self, *, closed: bool = False) -> bool:
+        """InitProducerId; whether nobody else asked for the id since we did.
 
-        Another producer id is only taken behind a marker of our own, which fenced all of the id before in the log.
+        closed: our own marker is the last one. Only behind that is another producer id taken, as it has fenced all of
+        the id before in the log.
         """
-        before, self._final = self._final, NOBODY
+        before = self._producer.who.producer_id
+        alone = self._ask()
+        while alone and closed and self._producer.who.producer_id == before and self._producer.who.epoch > LAST_EPOCH:
+            alone = self._ask()
+        return alone
+
+    def _ask(self) -> bool:
         known = self._producer.who
         self._asked = time.monotonic()
         self._producer.begin()
         self._open = False
         alone = self._producer.who == ProducerIdAndEpoch(known.producer_id, known.epoch + 1)
         self._others |= not alone
-        final = alone and before == known
-        while final and self._producer.who.producer_id == before.producer_id and self._producer.who.epoch > LAST_EPOCH:
-            self._producer.begin()
-        final = final and self._producer.who.producer_id == before.producer_id
-        if final:
-            self._final = self._producer.who
-        return final
+        return alone
+
+    def _seen_by_all(self) -> None:
+        """Waits until what the leader has appended counts: a marker may be there that its followers lack so far."""
+        deadline = time.monotonic() + _MARKER_S
+        while (appended := self.log.appended()) > self.log.range().end:
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"for {_MARKER_S:g} s the followers of {self.log} lack what its leader has up to offset {appended}",
+                    alias=self.log.alias,
+                    topic=self.log.topic,
+                    partition=self.log.partition,
+                )
+            time.sleep(_PAUSE_S)
 
     def _markers(self, who: ProducerIdAndEpoch, _end: int, count: int) -> None:
         while count:
@@ -198,7 +220,7 @@ class Advance:
                 told = f"{codes.name_of(error)} to WriteTxnMarkers: another worker advances {self.log}"
                 raise SessionLost(LookAgain(told))
             if error == codes.TRANSACTION_COORDINATOR_FENCED:
-                # Its next marker tells the epoch, and a lost session begins with one.
+                self._fenced, self._others = True, False  # until its next marker tells the epoch; nothing was written
                 told = f"{codes.name_of(error)} to WriteTxnMarkers: another broker coordinates for {self.log}"
                 raise SessionLost(LookAgain(told))
             if error:
@@ -213,7 +235,7 @@ class Advance:
             self._producer.add(((self.log.topic, self.log.partition),))
             self._producer.end(commit=True)
         end = self._behind_marker(began, position, position + count - 1)
-        self._final = self._producer.who
+        self._others, self._final = False, self._producer.who  # whoever was here before is fenced in the log
         return end
 
     def _behind_marker(self, who: ProducerIdAndEpoch, position: int, least: int) -> int:
@@ -226,6 +248,7 @@ class Advance:
                 position = batch.end
                 ours = batch.producer_id == who.producer_id and batch.producer_epoch >= who.epoch
                 if ours and batch.control and batch.base >= least:
+                    self._fenced = False
                     self._coordinator_epoch = coordinator_epoch(batch)
                     return max(position, self.log.range().end)
             there = self.log.range()

@@ -81,6 +81,19 @@ class TargetLog:
         """Log start and end (the high watermark) as the leader has them now."""
         return LogRange(self._offset(EARLIEST), self._offset(LATEST))
 
+    def appended(self) -> int:
+        """Where the leader's own log ends, at the high watermark or behind it (OffsetForLeaderEpoch, KIP-320)."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            found = self.leader().metadata((self.topic,)).topics
+            epochs = [
+                part.leader_epoch for each in found for part in each.partitions if part.partition == self.partition
+            ]
+            error, end = self.leader().end_of_epoch(self.topic, self.partition, epochs[0]) if epochs else (-1, -1)
+            if not error and end >= 0:
+                return end
+            self._again_or_raise(error if error > 0 else codes.LEADER_NOT_AVAILABLE, "OffsetForLeaderEpoch", deadline)
+
     def delete_below(self, offset: int) -> None:
         """DeleteRecords; returns when the log start is `offset` or more on every in-sync replica."""
         deadline = time.monotonic() + _PATIENCE_S

@@ -161,8 +161,8 @@ def _copied(remembered: Remembered, seen: Seen) -> Resume | Loud | LookAgain:
         markers = Span(seen.target_start if seen.tail is None else seen.tail.end, end)
         return Loud(
             "target_foreign_write",
-            f"target offsets {markers} hold no records, and the source has one at offset {seen.missed} (where gaps are "
-            "closed by transactions, another coordinator may have written a marker twice)",
+            f"target offsets {markers} hold no records, and the source has one at offset {seen.missed} (another "
+            "transaction coordinator may have written a marker twice, see docs/offsets.md)",
             source=Span(seen.missed, end),
             target=markers,
         )

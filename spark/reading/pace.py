@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 BURST_S = 0.25  # what one answer may hold of a rate
+SMALLEST = 128 << 10  # bytes of an answer, where a broker's quota for us left no room for what was asked for
+CAREFUL_S = 60.0  # since then
 
 
 class Pace:
@@ -13,6 +15,8 @@ class Pace:
     largest: bytes that one answer should bring at most, for whoever wants a few records only.
 
     What was read is paid for before the next question, so that over any second it is the rate and one answer at most.
+    Where a broker's quota for us leaves no room for an answer it sends none (KIP-219), and never would while somebody
+    else uses some of that quota, too; so less is asked for then.
     """
 
     def __init__(
@@ -20,9 +24,13 @@ class Pace:
     ) -> None:
         self._rate, self._hold, self._largest = rate, hold, largest
         self._free_at = 0.0  # of the monotonic clock
+        self._seen = 0  # bytes of the largest answer
+        self._no_room = float("-inf")  # when the quota left no room for one
 
     def answer_bytes(self, most: int) -> int:
         """How many bytes one answer should bring at most; a broker sends one whole batch all the same."""
+        if time.monotonic() - self._no_room < CAREFUL_S:
+            most = min(most, max(self._seen // 8, SMALLEST))
         most = most if self._largest is None else min(most, self._largest)
         return most if self._rate is None else max(1, min(most, int(self._rate * BURST_S)))
 
@@ -31,6 +39,9 @@ class Pace:
         now = time.monotonic()
         if self._rate is not None:
             self._free_at = max(self._free_at, now) + size / self._rate
+        if size == 0 and throttle_ms > 0:
+            self._no_room = now
+        self._seen = max(self._seen, size)
         if throttle_ms > 0:
             self._free_at = max(self._free_at, now + throttle_ms / 1000)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PARTITIONS = 2
 SECONDS = 900.0  # for what takes seconds on a quiet machine, and minutes on one where every core has twenty takers
-THINK_SECONDS = 4.0  # Airflow 3.3.2 fails a task whose approval comes before the scheduler has seen its process end
+THINK_SECONDS = 8.0  # Airflow 3.3.2 fails a task whose approval comes before the scheduler has seen its process end
 DATABASE = "WATERSHED_LIVE_DATABASE"  # `sqlite` in the environment: not on Postgres though there is one
 SETTINGS = {
     # On a busy machine heartbeats come late, and Airflow takes the living for dead: nobody is dead before two minutes.
@@ -79,7 +79,7 @@ migration:
       consumers: [{name}-billing]
       producers: [orders]
       gates:
-        before: [{{lag: {{max_records: 5000, hold: 4s}}}}, {{verify: {{level: L1}}}}, {{hold: {{for: 6s}}}}, {{approval: team-orders}}]
+        before: [{{lag: {{max_records: 5000, hold: 10s}}}}, {{verify: {{level: L1}}}}, {{hold: {{for: 15s}}}}, {{approval: team-orders}}]
         after: [{{stragglers: {{watch: 2s}}}}, {{verify: {{level: L1}}}}]
       rollback: {{until: 1h, reverse: cloud-to-onprem-{name}}}
     - name: paid
@@ -221,9 +221,9 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
             apply_plan(plan, lambda alias: connection_settings(plan.cluster(alias)))
             with _workers(plan, home):
                 own = url or f"sqlite:///{home / 'airflow' / 'airflow.db'}?timeout=60"
-                live = Live(name, home, plan, airflow.wait_healthy(web), Client(web.url), started, own)
+                live = Live(name, home, plan, airflow.wait_healthy(web, timeout=600), Client(web.url), started, own)
                 _served(plan)
-                live.client.wait_for_dag(live.dag)
+                live.client.wait_for_dag(live.dag, 600)
                 yield live
         finally:
             airflow.down(home / "airflow", grace=5.0)
@@ -253,7 +253,7 @@ def _applications(pair: Lab, name: str, home: Path) -> dict[str, apps.App]:
     for group, topic in ((f"{name}-billing", "orders"), (f"{name}-ledger", "paid")):
         found[group] = apps.start(home, group, ["lab.billing", "--group", group, "--topics", f"{name}.{topic}", *at])
     for group in (f"{name}-billing", f"{name}-ledger"):
-        apps.wait_for(found[group], "processed", 20)
+        apps.wait_for(found[group], "processed", 20, seconds=180)
     return found
 
 

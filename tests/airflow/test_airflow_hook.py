@@ -42,7 +42,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[airflow.Airflo
     (home / "dags" / "warm_caches.py").write_text(DAG.format(folder=str(home)))
     own = {"AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"), "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "none")}
     try:
-        yield airflow.up(home, topologies=home / "topologies", state=home / "state", settings=own, timeout=240)
+        yield airflow.up(home, topologies=home / "topologies", state=home / "state", settings=own, timeout=480)
     finally:
         airflow.down(home)
 
@@ -58,7 +58,7 @@ def hooks(running: airflow.Airflow, task: str, account: str = "ops:ops") -> Hook
 
 def test_a_hook_is_a_run_of_a_dag(running: airflow.Airflow) -> None:
     client = Client(running.url)
-    client.wait_for_dag("warm_caches", 240)
+    client.wait_for_dag("warm_caches", 480)
     assert "is paused" in hooks(running, "warm_caches").problems(["warm"])[0]
     client.unpause("warm_caches")
     assert hooks(running, "warm_caches/warm").problems(["warm"]) == ()

@@ -154,7 +154,7 @@ def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
 def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
     for name in ("orders", "payments"):
         apps.switch_off(live.apps[name])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while any(g.lost for g in account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline:
         time.sleep(0.5)
     found = account(find_applications(live.home / "apps"))

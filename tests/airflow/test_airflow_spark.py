@@ -52,7 +52,7 @@ def event_of(trigger: ProcessEnded) -> dict[str, Any]:
             return event.payload
         return None
 
-    return asyncio.run(asyncio.wait_for(first(), 30))
+    return asyncio.run(asyncio.wait_for(first(), 180))
 
 
 def test_proven_returns_the_summary(state: Path) -> None:

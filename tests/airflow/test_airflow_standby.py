@@ -52,7 +52,7 @@ def tail(world: World) -> Any:
 
 
 def gone(process: Detached) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while process.alive():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -123,7 +123,7 @@ def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(sta
     process = start(state / "w", "tests.airflow.programs.standby", ["proves", "--out", str(state / "w"), "--stay=9"],
                     watershed_standby.spark_environment(), orders=True)  # fmt: skip
     stands_by = Standby(process)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not stands_by.ready:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lab.broker import free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -71,9 +72,7 @@ def served(home: Path) -> Iterator[str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of these tests, which is long enough for the algorithm " * 2,
     }
     purge_cached_app()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    [port] = free_ports(1)  # none that another process may get for a connection while the server is made
     server = uvicorn.Server(uvicorn.Config(create_app(apps="core"), "127.0.0.1", port, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

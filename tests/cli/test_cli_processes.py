@@ -30,7 +30,7 @@ def command(source: str) -> list[str]:
 
 
 def appears(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -71,7 +71,7 @@ def pid_of(seen: object) -> int:
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

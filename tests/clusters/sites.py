@@ -96,7 +96,7 @@ class RealSite:
     def join(self, group: str, topic: str) -> None:
         consumer = Consumer(self.settings.librdkafka({"group.id": group, "auto.offset.reset": "earliest"}))
         consumer.subscribe([topic])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline, "the consumer got no partitions"

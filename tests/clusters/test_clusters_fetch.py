@@ -205,4 +205,4 @@ def test_fetch_waits_for_new_records(site: Site, topic_name: str) -> None:
     waited = time.monotonic() - began
     wire.close()
     assert len(answer.records) == 0
-    assert 0.35 < waited < 5
+    assert 0.35 < waited < 30

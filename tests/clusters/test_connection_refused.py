@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.control import ControlWriter
 from clusters.errors import (
@@ -27,6 +28,12 @@ from lab.secure import PASSWORD, SECRET, Secured
 from tests.clusters.ways import Way
 
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handshake on a busy machine may take longer than the look that tells why librdkafka was refused."""
+    monkeypatch.setattr(librdkafka, "_LOOK_S", 30.0)
 
 
 def failures(settings: ConnectionSettings) -> list[ClusterError]:

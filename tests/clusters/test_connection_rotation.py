@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)

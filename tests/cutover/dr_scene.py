@@ -62,7 +62,7 @@ class Site:
         at = ["--cluster", "onprem", "--bootstrap", self.lab.clusters["onprem"].bootstrap]
         self.orders = apps.start(self.apps, "orders", ["lab.orders", "--topics", self.topic, "--rate", "100", *at])
         self.billing = apps.start(self.apps, "billing", [*BILLING, *at])
-        apps.wait_for(self.billing, "processed", 50)
+        apps.wait_for(self.billing, "processed", 50, seconds=180)
         wave = Wave("all", (self.topic,), (GROUP,), ("orders",), rollback=Rollback(reverse=self.plan.flows[1].id))
         http = {GROUP: Application(self.billing.http), "orders": Application(self.orders.http)}
         migration = PlanMigration(self.plan.flows[0].id, "consumers_first", (wave,), http)
@@ -136,7 +136,7 @@ class Site:
         """The producer ends, the consumer reads the rest; then the applications' records are compared."""
         apps.switch_off(self.orders)
         seen, since = apps.describe(self.billing)["processed"], time.monotonic()
-        while time.monotonic() - since < 2:
+        while time.monotonic() - since < 8:  # longer than a group without its member waits
             now = apps.describe(self.billing)["processed"]
             seen, since = (seen, since) if now == seen else (now, time.monotonic())
             time.sleep(0.2)
@@ -176,7 +176,7 @@ def _fields() -> tuple[str, ...]:
     return FIELDS
 
 
-def wait_until(what: Callable[[], bool], seconds: float = 90.0) -> None:
+def wait_until(what: Callable[[], bool], seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -34,6 +34,7 @@ from topology.plan import Migration as PlanMigration
 PARTITIONS = 3  # the last one stays empty
 POLICY = Policy(
     poll_ms=150, max_lag=5_000, hold_ms=0, hold_times=1, watch_ms=400, empty_times=2, after_ms=300,
+    stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
 )  # fmt: skip
 HOME, AWAY = "onprem", "cloud"
 
@@ -94,7 +95,7 @@ class Reader:
         if self.cluster == alias:
             return
         own = {"group.id": self.name, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        own |= {"auto.offset.reset": "error" if self.read else "earliest", "session.timeout.ms": 6_000}
+        own |= {"auto.offset.reset": "error" if self.read else "earliest", "session.timeout.ms": 30_000}
         consumer = Consumer(self._scene.settings[alias].librdkafka(own))
         consumer.subscribe([self._scene.called(self.topic, alias)])
         self.cluster = alias
@@ -244,7 +245,7 @@ class Scene:
         return [(value or b"").decode() for _, (_, value, *_) in log]
 
 
-def until(what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
+def until(what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, what

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 2
 POLICY = Policy(
     poll_ms=300, max_lag=5_000, hold_ms=300, hold_times=2, watch_ms=1_000, settle_ms=500, empty_times=2,
-    consumer_lag=5_000,
+    consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
 )  # fmt: skip
 
 

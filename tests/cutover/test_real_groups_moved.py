@@ -22,7 +22,17 @@ from cutover.offsets import from_json, to_json
 from lab import console
 from tests.cutover.moving import POLICY, Moving, streams_group, streams_in_a_classic_group, with_groups
 from tests.replicator.readers import READERS, isolated, positioned
-from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
+from tests.replicator.real import (
+    applied,
+    plan_for,
+    producer,
+    put,
+    read_all,
+    settings_of,
+    wait_copied,
+    wait_decided,
+    workers,
+)
 from tests.replicator.states_scene import until
 from topology.sync import GroupSync, Sync
 
@@ -43,6 +53,7 @@ def copied(kafka_pair, tmp_path_factory):
         put(sending, topic, 40, start=number * 40)
         sending.flush()
         (sending.abort_transaction if number % 4 == 0 else sending.commit_transaction)()
+    wait_decided(settings["onprem"], topic)
     plan = applied(settings, plan_for(settings, topic, topic))
     with workers(plan, "cloud", tmp_path_factory.mktemp("copied")) as start:
         start()
@@ -61,7 +72,7 @@ def consumers(settings, group: str, topic: str, *each: dict, protocol: str = "cl
     found = [Consumer(settings.librdkafka(config | {"auto.offset.reset": "earliest"} | quick | own)) for own in each]
     for member in found:
         member.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not all(member.assignment() for member in found):
         assert time.monotonic() < deadline, "no partitions were given"
         for member in found:
@@ -347,7 +358,7 @@ def test_a_position_inside_an_open_transaction_is_not_taken_for_none(copied, top
     finally:
         sending.commit_transaction()
         member.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (found := shown(moving, "source", topic_name)).unstable:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -35,8 +35,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 2
 POLICY = Policy(
-    poll_ms=300, max_lag=5_000, hold_ms=500, hold_times=2, watch_ms=2_000, empty_times=2, consumer_lag=5_000
-)
+    poll_ms=300, max_lag=5_000, hold_ms=500, hold_times=2, watch_ms=2_000, empty_times=2, consumer_lag=5_000,
+    stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
+)  # fmt: skip
 
 
 class Shop:
@@ -59,7 +60,7 @@ class Shop:
         self.billing = apps.start(
             home, "billing", ["lab.billing", "--group", name, "--topics", ",".join(self.topics), *at]
         )
-        apps.wait_for(self.billing, "processed", 100)
+        apps.wait_for(self.billing, "processed", 100, seconds=180)
 
     def plan(self, *producers: apps.App) -> Plan:
         base = plan_for(self.settings, self.name, *self.topics)
@@ -84,7 +85,7 @@ class Shop:
 
     def wait_served(self, plan: Plan) -> None:
         """Until a worker copies every partition; joining the fleet takes a while on a busy machine."""
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             reports = [each for each in read_status(self.settings["cloud"]) if each.flow == plan.flows[0].id]
             if len([each for each in reports if each.source_position > 0]) == PARTITIONS * len(self.topics):
@@ -100,7 +101,7 @@ class Shop:
         """Producers stop, the consumer reads the rest; then the applications' records are compared."""
         for app in (self.orders, self.paid):
             apps.switch_off(app)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while account(find_applications(self.home)).groups[0].lost and time.monotonic() < deadline:
             time.sleep(0.5)
         apps.switch_off(self.billing)
@@ -146,7 +147,7 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
         assert result.state == "done", result
         assert set(shop.where().values()) == {("running", "cloud")}
         before = apps.describe(shop.orders)["acked"]
-        apps.wait_for(shop.orders, "acked", before + 50)
+        apps.wait_for(shop.orders, "acked", before + 50, seconds=180)
         found = shop.settled()
     (group,) = found.groups
     assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group
@@ -167,7 +168,7 @@ def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp
             with Admin(shop.settings["cloud"]) as admin:
                 assert admin.group(shop.name).offsets == {}
             seen = apps.describe(shop.billing)["processed"]
-            apps.wait_for(shop.billing, "processed", seen + 50)
+            apps.wait_for(shop.billing, "processed", seen + 50, seconds=180)
         found = shop.settled()
     (group,) = found.groups
     assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group

@@ -90,7 +90,7 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
             result = there.run()
             assert result.state == "done", result
             before = apps.describe(shop.orders)["acked"]
-            apps.wait_for(shop.orders, "acked", before + WRITES)
+            apps.wait_for(shop.orders, "acked", before + WRITES, seconds=180)
 
             journal = Journal(TopicLog(shop.settings["cloud"]), plan.topology, secrets.token_hex(8))
             course = rollback_course(plan, None, journal.refresh(), POLICY)
@@ -110,7 +110,7 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
             assert result.state == "done", (result, [event.text for event in events][-20:])
             assert set(shop.where().values()) == {("running", "onprem")}
             seen = apps.describe(shop.orders)["acked"]
-            apps.wait_for(shop.orders, "acked", seen + 100)
+            apps.wait_for(shop.orders, "acked", seen + 100, seconds=180)
         found = shop.settled()
         away = {topic: read_all(shop.settings["cloud"], topic, PARTITIONS) for topic in shop.topics}
         at_home = {topic: read_all(shop.settings["onprem"], topic, PARTITIONS) for topic in shop.topics}

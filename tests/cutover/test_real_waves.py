@@ -104,7 +104,7 @@ class Shop:
         declared = migrate_course(plan, wave)
         quick = replace(
             declared.policy, poll_ms=200, max_lag=5_000, hold_ms=200, hold_times=2, watch_ms=1_000, empty_times=2,
-            after_ms=1_000, consumer_lag=5_000,
+            after_ms=1_000, consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
         )  # fmt: skip
         return Migration(
             plan, wave, self.settings, prove=self.prove, policy=quick, say=events.append, evidence=evidence / wave
@@ -152,7 +152,7 @@ def shop(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> Iterator[Shop]:
         apps.stop(home)
 
 
-def _until(what: str, holds: object, seconds: float = 90) -> None:
+def _until(what: str, holds: object, seconds: float = 180) -> None:
     assert callable(holds)
     deadline = time.monotonic() + seconds
     while not holds():
@@ -170,7 +170,7 @@ def test_three_waves_lose_and_repeat_nothing(shop: Shop, tmp_path: Path) -> None
         start_back()
         _until("the flow is served", lambda: shop.served("cloud", forward.id) == set(topics.values()))
         for wave, _ in WAVES:
-            apps.wait_for(shop.consumers[wave], "processed", 50)
+            apps.wait_for(shop.consumers[wave], "processed", 50, seconds=180)
         with pytest.raises(WaveBlocked, match="comes after one, two, which are not done"):
             shop.migrate(plan, "three", tmp_path, events).run()
         moved: set[str] = set()
@@ -184,7 +184,7 @@ def test_three_waves_lose_and_repeat_nothing(shop: Shop, tmp_path: Path) -> None
                 worker.kill()
                 worker = start()  # it finds the applications' own writes, and takes them for nobody's
             acked = apps.describe(shop.producers[wave])["acked"]
-            apps.wait_for(shop.producers[wave], "acked", acked + 30)
+            apps.wait_for(shop.producers[wave], "acked", acked + 30, seconds=180)
             with pytest.raises(WaveDone):
                 shop.migrate(plan, wave, tmp_path, events).run()
         assert read_flows(shop.settings["cloud"])[forward.id].state == "stopped"

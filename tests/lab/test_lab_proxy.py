@@ -41,7 +41,7 @@ def proxy(received):
         server.close()
 
 
-def client(proxy: Proxy, timeout: float = 5) -> socket.socket:
+def client(proxy: Proxy, timeout: float = 60) -> socket.socket:
     return socket.create_connection(("127.0.0.1", proxy.port), timeout=timeout)
 
 
@@ -73,7 +73,10 @@ def test_bytes_pass_unchanged_in_slices_too(proxy):
     with client(proxy) as sock:
         sock.sendall(sent)
         assert exactly(sock, len(sent)) == sent
-    assert proxy.passed == {"up": len(sent), "down": len(sent)}
+    until = time.monotonic() + 60
+    while proxy.passed != (passed := {"up": len(sent), "down": len(sent)}) and time.monotonic() < until:
+        time.sleep(0.01)  # what has arrived is counted a moment later
+    assert proxy.passed == passed
 
 
 def test_latency_keeps_the_order(proxy):
@@ -98,7 +101,7 @@ def test_a_held_way_keeps_what_was_sent(proxy, received):
             sock.recv(1)
         assert received == [b"a"]
         proxy.up = CLEAN
-        sock.settimeout(5)
+        sock.settimeout(60)
         assert exactly(sock, 1) == b"b"
 
 
@@ -107,12 +110,12 @@ def test_a_dropped_client_has_sent_what_it_sent(proxy, received):
     with client(proxy) as sock:
         proxy.up = HELD
         sock.sendall(b"late")
-        time.sleep(0.2)
+        time.sleep(1)
         assert proxy.drop_clients() == 1
         with pytest.raises(ConnectionResetError):
             sock.recv(1)
         proxy.up = CLEAN
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while received != [b"late"] and time.monotonic() < until:
             time.sleep(0.01)
         assert received == [b"late"]
@@ -122,7 +125,7 @@ def test_a_cut_loses_what_was_on_its_way(proxy, received):
     with client(proxy) as sock:
         proxy.up = HELD
         sock.sendall(b"lost")
-        time.sleep(0.2)
+        time.sleep(1)
         assert proxy.cut() == 1
         proxy.up = CLEAN
         with pytest.raises(ConnectionResetError):

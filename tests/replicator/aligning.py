@@ -29,6 +29,7 @@ REQUESTS = frozenset(
         "receive_produce",
         "delete_records",
         "write_markers",
+        "end_of_epoch",
     }
 )
 

@@ -89,10 +89,15 @@ def times(**seconds: float) -> str:
 
 
 def copied(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) -> int:
-    """How many offsets these partitions have on the target now."""
+    """How many offsets these partitions have on the target now, as soon as that can be told: leaders may move."""
+    where, until = [TopicPartition(topic, number) for number in partitions], time.monotonic() + 180
     with Admin(settings) as admin:
-        spans = admin.offsets([TopicPartition(topic, number) for number in partitions], "read_uncommitted")
-    return sum(span.end for span in spans.values())
+        while True:
+            try:
+                return sum(span.end for span in admin.offsets(where, "read_uncommitted").values())
+            except ClusterError:
+                if time.monotonic() > until:
+                    raise
 
 
 def progress(
@@ -146,10 +151,16 @@ def wait_reports(
 ) -> dict[int, PartitionStatus]:
     """Until the flow's reports are as wanted; returns them."""
     until = time.monotonic() + timeout
-    while not wanted(found := reports(settings, plan)):
-        assert time.monotonic() < until, f"the reports never became as wanted, at last: {found}"
+    seen: object = None
+    while True:
+        try:
+            if wanted(found := reports(settings, plan)):
+                return found
+            seen = found
+        except ClusterError as error:  # leaders move
+            seen = error
+        assert time.monotonic() < until, f"the reports never became as wanted, at last: {seen}"
         time.sleep(0.3)
-    return found
 
 
 class Feeding:

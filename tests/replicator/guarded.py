@@ -114,7 +114,7 @@ def await_rights(guarded: Guarded, user: str, needed: Iterable[Right]) -> None:
     needed, settings = list(needed), guarded.settings(user)
     for alias in sorted({right.cluster for right in needed}):
         here = [right for right in needed if right.cluster == alias]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while missing := missing_rights(settings[alias], here):
             assert time.monotonic() < deadline, [str(each) for each in missing]
             time.sleep(0.05)

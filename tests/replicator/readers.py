@@ -49,12 +49,12 @@ def _confluent(protocol: str) -> Reader:
         own = {"group.id": group, "group.protocol": protocol, "enable.auto.commit": False, "auto.offset.reset": "error"}
         consumer = Consumer(settings.librdkafka(own))
         found: Rows = {}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         try:
             consumer.subscribe([topic])
             left = count
             while left:
-                assert time.monotonic() < deadline, f"group {group}: {left} of {count} records did not come within 60 s"
+                assert time.monotonic() < deadline, f"group {group}: {left} of {count} records did not come"
                 for message in consumer.consume(min(left, 1_000), timeout=0.5):
                     assert message.error() is None, message.error()
                     headers = tuple(message.headers() or ())
@@ -97,7 +97,7 @@ def positioned(settings: ConnectionSettings, reader: str, group: str, at: dict[T
     if reader == "java share":
         isolated(settings, group)
         with GroupOffsets(settings) as groups:
-            deadline = time.monotonic() + 60  # the first time, brokers have yet to load the state of share groups
+            deadline = time.monotonic() + 180  # the first time, brokers have yet to load the state of share groups
             while any((refused := groups.alter_share(group, at)).values()):
                 assert time.monotonic() < deadline, refused
                 time.sleep(0.2)
@@ -113,7 +113,7 @@ def settled(
 
     It stands right behind what it read; a share group may be shown before that (see `_share`).
     """
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (found := _position(settings, reader, group)) == since:
         assert time.monotonic() < deadline, f"group {group} has committed nothing: {found}"
         time.sleep(0.2)

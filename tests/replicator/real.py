@@ -102,7 +102,7 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
-        return self._process.wait(60)
+        return self._process.wait(180)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def read_all(settings: ConnectionSettings, topic: str, partitions: int) -> dict[
         consumer.assign(
             [WirePartition(topic, number, ranges[TopicPartition(topic, number)].start) for number in open_ends]
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while open_ends:
             assert time.monotonic() < deadline, f"{topic} could not be read to its end: {open_ends}"
             for message in consumer.consume(5000, timeout=0.05):
@@ -209,14 +209,35 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
 
 
 def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: int, timeout: float = 180) -> None:
-    """Until at least `records` offsets of the topic exist on the target."""
+    """Until at least `records` offsets of the topic exist on the target. Leaders may move."""
     target = settings[plan.flows[0].target]
     where = [TopicPartition(topic, number) for number in range(partitions)]
     deadline = time.monotonic() + timeout
+    seen = ""
     with Admin(target) as admin:
-        while sum(span.end for span in admin.offsets(where).values()) < records:
-            assert time.monotonic() < deadline, f"fewer than {records} records copied within {timeout} s"
+        while True:
+            try:
+                found = sum(span.end for span in admin.offsets(where).values())
+                if found >= records:
+                    return
+                seen = f"{found} offsets"
+            except ClusterError as error:
+                seen = str(error)
+            assert time.monotonic() < deadline, f"fewer than {records} records copied within {timeout} s: {seen}"
             time.sleep(0.1)
+
+
+def wait_decided(settings: ConnectionSettings, topic: str, timeout: float = 180) -> None:
+    """Until each transaction that has records in the topic now has its markers there: coordinators answer before."""
+    deadline = time.monotonic() + timeout
+    with Admin(settings) as admin:
+        found = admin.topic(topic)
+        assert found is not None, f"no topic {topic}"
+        where = [TopicPartition(topic, number) for number in range(found.partitions)]
+        ends = {place: span.end for place, span in admin.offsets(where, "read_uncommitted").items()}
+        while any(span.end < ends[place] for place, span in admin.offsets(where).items()):
+            assert time.monotonic() < deadline, f"a transaction in {topic} stays open"
+            time.sleep(0.05)
 
 
 def assert_exact_copy(settings, plan: Plan, topic: str, partitions: int) -> int:

@@ -81,7 +81,7 @@ def contents(found: dict[int, list[tuple[int, Record]]], registry: RegistryClien
     ]
 
 
-def until(what: Callable[[], object], seconds: float = 90) -> object:
+def until(what: Callable[[], object], seconds: float = 180) -> object:
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, f"not within {seconds} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from clusters.errors import ClusterError, Unauthorised, Unreachable
 from clusters.fake import FakeCluster
+from clusters.surface import LogRange
 from replicator.aligned import advance
 from replicator.aligned.gaps import GapFiller, Way
+from replicator.aligned.log import TargetLog
 from replicator.errors import Misaligned
 from replicator.transactions.answers import SessionLost
 from tests.replicator.aligning import (
@@ -199,7 +202,7 @@ def _transactions(requests: Requests) -> int:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize(("before", "size"), [(0, 2), (0, 3), (0, GAP), (3, 1), (3, 2), (3, GAP)])
+@pytest.mark.parametrize(("before", "size"), [(0, 1), (0, 2), (0, 3), (0, GAP), (3, 1), (3, 2), (3, GAP)])
 def test_another_coordinator_that_writes_a_marker_once_more(before: int, size: int, version: int) -> None:
     """Behind any request: the log is not too long, as the last offset is no transaction's where any other way is left.
     `before`: so much of the gap in front was closed by the same worker."""
@@ -223,10 +226,13 @@ def test_another_coordinator_that_writes_a_marker_once_more(before: int, size: i
         at += 1
 
 
-@pytest.mark.parametrize("way", ["markers", "transactions"])
-def test_a_marker_written_once_more_behind_the_last_offset_is_said(way: Way) -> None:
-    """Nothing else was left to take it. The gap is not called closed, so that nothing is sent behind it."""
-    said, at = 0, 0
+@pytest.mark.parametrize("filled_before", [False, True])
+def test_where_only_transactions_are_allowed_a_marker_written_once_more_is_harmless_or_said(
+    filled_before: bool,
+) -> None:
+    """It is said where nothing else was left to take the last offset, and then the gap is not called closed, so that
+    nothing is sent behind it."""
+    said, at, end = 0, 0, 5 + GAP + 3 * filled_before
     while True:
         there = target(2)
 
@@ -235,18 +241,21 @@ def test_a_marker_written_once_more_behind_the_last_offset_is_said(way: Way) -> 
             there.coordinator.fails_over()
             return answer
 
-        working, requests = filler(there, way, 2, at, dies)
+        working, requests = filler(there, "transactions", 2)
+        if filled_before:
+            working.advance(8)
+        requests.at, requests.event = requests.count + at, dies
         try:
-            working.advance(6)
+            working.advance(end)
         except Misaligned:
             said += 1
-            assert end_of(there) == 7
+            assert end_of(there) == end + 1
         else:
-            check(there, 6)
-        if requests.count <= at:
+            check(there, end)
+        if requests.count <= requests.at:
             break
         at += 1
-    assert said
+    assert 0 < said < at / 2
 
 
 @KINDS
@@ -281,21 +290,68 @@ def test_a_zombie_that_wakes_up_in_front_of_every_request(way: Way, version: int
 
 
 @KINDS
-def test_two_workers_that_fight_for_a_gap(way: Way, version: int) -> None:
-    there = target(version)
+@pytest.mark.parametrize("end", [6, 40, 400])
+def test_workers_that_fight_for_a_gap(way: Way, version: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They disturb each other, and come to an end before anybody gives up."""
+    monkeypatch.setattr(advance, "LEASE_S", 0.02)
+    monkeypatch.setattr(advance, "OTHERS_S", 0.3)
+    there, lost = target(version), []
 
-    def fight() -> None:
+    def fight(number: int) -> None:
+        time.sleep(number * 0.1)
         working, _ = filler(there, way, version)
-        with suppress(SessionLost):
-            working.advance(400)
+        try:
+            working.advance(end)
+        except SessionLost as error:
+            lost.append(error)
 
-    fighters = [threading.Thread(target=fight) for _ in range(3)]
+    fighters = [threading.Thread(target=fight, args=(number,)) for number in range(3)]
     for each in fighters:
         each.start()
     for each in fighters:
-        each.join(60)
-    filler(there, way, version)[0].advance(400)
-    check(there, 400)
+        each.join(100)
+    assert not lost
+    filler(there, way, version)[0].advance(end)
+    check(there, end)
+
+
+def test_a_last_marker_that_followers_still_lack_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer was lost, it is appended, and the log's end as all see it comes later."""
+    there, visible, asked = target(2), [1 << 62], []
+    working, requests = filler(there, "markers", 2)
+    working.advance(8)
+
+    def loses(execute: Callable[[], Any]) -> Any:
+        visible[0] = end_of(there)
+        execute()
+        raise there.settings.unreachable("the connection was lost")
+
+    def appended(log: TargetLog) -> int:
+        asked.append(log)
+        if len(asked) == 3:
+            visible[0] = 1 << 62
+        return whole(log)
+
+    def seen_by_all(log: TargetLog) -> LogRange:
+        there_now = ranged(log)
+        return LogRange(there_now.start, min(there_now.end, visible[0]))
+
+    whole, ranged = TargetLog.appended, TargetLog.range
+    monkeypatch.setattr(TargetLog, "appended", appended)
+    monkeypatch.setattr(TargetLog, "range", seen_by_all)
+    requests.at, requests.event = requests.count + requests_to_the_last_marker(), loses
+    assert working.advance(9) == 9
+    assert len(asked) == 3
+    check(there, 9)
+
+
+def requests_to_the_last_marker() -> int:
+    there = target(2)
+    working, requests = filler(there, "markers", 2)
+    working.advance(8)
+    before = len(requests.names)
+    working.advance(9)
+    return requests.names[before:].index("write_markers")
 
 
 def test_another_coordinator_fences_the_markers_of_the_one_before_and_is_learnt() -> None:

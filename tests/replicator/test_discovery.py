@@ -248,7 +248,7 @@ def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[Dis
 
 
 def settle(discovery: Discovery, flows: dict[str, FlowRecord], done) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not done():
         assert time.monotonic() < deadline, discovery.topics
         discovery.step(flows)

@@ -101,7 +101,7 @@ def _epoch(settings, group: str, topic: str) -> int:
     """The leader epoch that was committed with the group's position; -1: none."""
     consumer = Consumer(settings.librdkafka({"group.id": group}))
     try:
-        (found,) = consumer.committed([WirePartition(topic, 0)], timeout=15)
+        (found,) = consumer.committed([WirePartition(topic, 0)], timeout=60)
         return -1 if found.leader_epoch is None else found.leader_epoch
     finally:
         consumer.close()

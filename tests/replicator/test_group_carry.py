@@ -85,7 +85,7 @@ def test_nothing_is_committed_once_the_target_does_not_tell_where_the_group_stan
 
 def test_nothing_is_committed_by_a_worker_that_stood_still_since_it_looked(carried, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(group_watch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(group_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def stands_still():
         now[0] += 300

@@ -133,7 +133,7 @@ def test_a_compacted_topic_and_a_group_that_moves_with_the_same_number(kafka_pai
     assert_same_offsets(settings, compacted, 1)
     for back_ms in (0, 2_000, 60_000):
         asked = WirePartition(plain, 0, int(time.time() * 1000) - back_ms)
-        found = [reader(settings[alias], f"{topic_name}-times").offsets_for_times([asked], 10) for alias in settings]
+        found = [reader(settings[alias], f"{topic_name}-times").offsets_for_times([asked], 60) for alias in settings]
         assert found[0][0].offset == found[1][0].offset
 
 
@@ -142,7 +142,7 @@ def consumed(settings, topic: str, group: str, count: int, reset: str = "error")
     consumer = reader(settings, group, reset)
     consumer.subscribe([topic])
     offsets: list[int] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(offsets) < count:
         assert time.monotonic() < deadline, f"{len(offsets)} of {count} records"
         for message in consumer.consume(count - len(offsets), timeout=1):

@@ -9,7 +9,17 @@ import pytest
 from clusters.admin import Admin
 from clusters.names import TopicPartition
 from tests.replicator.readers import READERS, from_on, positioned, settled
-from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
+from tests.replicator.real import (
+    applied,
+    plan_for,
+    producer,
+    put,
+    read_all,
+    settings_of,
+    wait_copied,
+    wait_decided,
+    workers,
+)
 from tests.replicator.test_real_aligned import START, begins_at
 
 pytestmark = pytest.mark.kafka
@@ -27,6 +37,7 @@ def test_every_consumer_goes_on_with_the_same_number(kafka_pair, topic_name, tmp
         put(sending, topic_name, 100, start=number * 100)
         sending.flush()
         (sending.abort_transaction if number % 4 == 0 else sending.commit_transaction)()
+    wait_decided(settings["onprem"], topic_name)
     plan = applied(settings, plan_for(settings, topic_name, topic_name, offsets="aligned"))
     with workers(plan, "cloud", tmp_path) as start:
         start()

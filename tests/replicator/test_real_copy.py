@@ -27,6 +27,7 @@ from tests.replicator.real import (
     read_all,
     settings_of,
     wait_copied,
+    wait_decided,
     workers,
 )
 from topology.naming import Naming
@@ -73,6 +74,7 @@ def transactions(settings, topic: str, count: int) -> int:
         else:
             first.commit_transaction()
             committed += 7
+    wait_decided(settings, topic)
     return committed
 
 
@@ -106,7 +108,7 @@ def test_two_workers_share_the_partitions_and_a_stopped_one_hands_over(kafka_pai
         put(sending, topic_name, 20_000)
         sending.flush()
         wait_copied(settings, plan, topic_name, 8)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(serving(settings, topic_name)) < 2:
             assert time.monotonic() < deadline, "the second worker never got a share"
             time.sleep(0.3)
@@ -140,7 +142,7 @@ def test_a_paused_flow_stands_still_and_goes_on_where_it_was(kafka_pair, topic_n
         sending.flush()
         wait_copied(settings, plan, topic_name, 1)
         order("paused")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while state() != "paused" and time.monotonic() < deadline:
             time.sleep(0.2)
         assert state() == "paused"
@@ -181,7 +183,7 @@ def test_a_pair_in_both_directions_does_not_loop(kafka_pair, topic_name, tmp_pat
         own = producer(settings["cloud"])
         put(own, topic_name, 100, start=9_000)
         own.flush()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline and len(read_all(settings["onprem"], moved, 1)[0]) < 100:
             time.sleep(0.3)
     arrived = [record for _, record in read_all(settings["onprem"], moved, 1)[0]]

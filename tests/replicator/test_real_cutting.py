@@ -71,7 +71,7 @@ def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path:
         into.produce(topic_name, b"of an application", partition=0)
         assert into.flush(60) == 0
         worker.send(signal.SIGCONT)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while {each.state for each in read_status(target) if each.flow == flow} != {"stopped"}:
             assert time.monotonic() < deadline
             time.sleep(0.2)

@@ -11,7 +11,7 @@ from lab.clusters import Lab
 from lab.load import create_topics
 from replicator.divergence import divergence, own_records
 from replicator.records import fields
-from tests.replicator.real import applied, plan_for, producer, read_all, settings_of, wait_copied, workers
+from tests.replicator.real import applied, plan_for, producer, read_all, settings_of, wait_copied, wait_decided, workers
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +32,8 @@ def test_only_the_applications_own_records_are_named(kafka_pair: Lab, topic_name
         for number in range(5):
             transacting.produce(topic_name, f"{'kept' if commit else 'aborted'} {number}".encode())
         transacting.flush(60)
-        (transacting.commit_transaction if commit else transacting.abort_transaction)(30)
+        (transacting.commit_transaction if commit else transacting.abort_transaction)(60)
+    wait_decided(here, topic_name)
     there = producer(settings["cloud"])
     for number in range(7):
         there.produce(topic_name, f"brought {number}".encode())

@@ -105,7 +105,7 @@ def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
             lab_clusters.start(home, broken)
             put(sending, topic_name, 5_000, start=30_000, size=200)
             sending.flush()
-            wait_copied(settings, plan, topic_name, 3, timeout=120)
+            wait_copied(settings, plan, topic_name, 3)
         assert assert_exact_copy(settings, plan, topic_name, 3) == 35_000
     finally:
         lab_clusters.down(home)

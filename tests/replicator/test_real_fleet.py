@@ -33,7 +33,7 @@ PARTITIONS = 24
 OFTEN = "import replicator.worker; replicator.worker.PLACED_EVERY_S = 2.0"
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
+def until(condition: Callable[[], object], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -57,7 +57,7 @@ def shared_by(workers: int, settings, topology: str) -> dict[int, str]:
         if len(given) == SLOTS and len(set(given.values())) == workers:
             print(f"{workers} workers share the slots after {time.monotonic() - began:.1f} s")
             return given
-        assert time.monotonic() < began + 60, f"{workers} workers were to share the slots, but: {given}"
+        assert time.monotonic() < began + 180, f"{workers} workers were to share the slots, but: {given}"
         time.sleep(0.1)
 
 

@@ -130,7 +130,7 @@ def compact(settings: ConnectionSettings, topic: str, policy: str = "compact", c
             sending.produce(topic, value, key=b"k%d" % (number % keys), headers=[("t", b"%d" % turn), ("t", None)])
         sending.flush()
         time.sleep(0.15)  # a new segment begins only with the next record
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         batches = stored(settings, topic)
         holes = sum(batch.records != batch.end - batch.base for batch in batches)
@@ -163,7 +163,12 @@ def test_transactions_committed_aborted_interleaved_and_open(kafka_pair, topic_n
         admin.create_topic(topic_name, 1, 1)
     names = ("a", "b", "open")
     first, second, third = (
-        Producer(settings["onprem"].librdkafka({"transactional.id": f"{topic_name}-{name}", "linger.ms": 0}))
+        Producer(
+            settings["onprem"].librdkafka(
+                # The open one stays open until the test ends it.
+                {"transactional.id": f"{topic_name}-{name}", "linger.ms": 0, "transaction.timeout.ms": 600_000}
+            )
+        )
         for name in names
     )
     for each in (first, second, third):

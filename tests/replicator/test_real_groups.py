@@ -25,7 +25,7 @@ from replicator.sync.groups import Groups
 from replicator.sync.kind import Sides
 from replicator.sync.once import sync_differences
 from tests.replicator.faults import times
-from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers
+from tests.replicator.real import applied, plan_for, settings_of, wait_copied, wait_decided, workers
 from topology import compile_path as plan_of
 from topology.naming import Naming
 from topology.plan import Plan
@@ -61,7 +61,7 @@ def member(settings, group: str, topic: str) -> Iterator[Consumer]:
     """A live member that was given its partitions."""
     consumer = consumer_of(settings, group, topic)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline, "no partitions were given"
@@ -75,7 +75,7 @@ def read(settings, group: str, topic: str, count: int, protocol: str = "classic"
     values: list[bytes] = []
     consumer = consumer_of(settings, group, topic, protocol)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(values) < count:
             assert time.monotonic() < deadline, "neither a record nor the log's end"
             message = consumer.poll(0.2)
@@ -103,10 +103,11 @@ def transactions(settings, topic: str, count: int, start: int = 0, aborted: int 
             with_id.produce(topic, b"never", partition=0)
             with_id.flush()
             with_id.abort_transaction()
+    wait_decided(settings, topic)
 
 
 def reported(settings, plan: Plan, group: str, until: Callable[[SyncReport], bool]) -> SyncReport:
-    flow, deadline = plan.flows[0], time.monotonic() + 60
+    flow, deadline = plan.flows[0], time.monotonic() + 180
     last = None
     while time.monotonic() < deadline:
         for report in read_sync_reports(settings[flow.target]):

@@ -47,7 +47,7 @@ def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
     for right in needed:
         revoke(guarded, "probe", right)
         there = [each for each in everything if each.cluster == right.cluster]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while right not in [each.right for each in missing_rights(settings[right.cluster], there)]:
             assert time.monotonic() < deadline, f"not found missing: {right}"
             time.sleep(0.05)

@@ -84,7 +84,7 @@ def generations(settings: Settings, plan: Plan, topic: str) -> dict[int, int]:
     return {key.partition: number for key, (_, number) in ledger.partitions.items() if key.topic == topic}
 
 
-def until(condition: Callable[[], object], seconds: float = 90) -> None:
+def until(condition: Callable[[], object], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -168,7 +168,7 @@ def test_fixed_partitions_wait_with_a_remedy_until_the_target_has_them(settings,
         wait_copied(settings, plan, topic_name, 2)
         grow(settings["onprem"], topic_name, 3)
         write(settings["onprem"], topic_name, 1_000)
-        until(lambda: 2 in reports(settings, topic_name))
+        until(lambda: 2 in (found := reports(settings, topic_name)) and found[2].state == "unsupported")
         held = reports(settings, topic_name)[2]
         assert (held.state, "has 3 partitions" in held.error) == ("unsupported", True)
         assert "partitions.mode" in held.remedy

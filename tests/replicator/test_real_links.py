@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +17,9 @@ from clusters.admin import Admin
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
+from clusters.wire.inquiry import inquire
+from clusters.wire.messages import FetchPartition
+from clusters.wire.readings import client_quotas
 from replicator.fetching import RESERVE
 from replicator.links import Route, SourceLink, TargetLink
 from replicator.look import Address
@@ -142,6 +146,33 @@ def test_a_broker_that_throttles_is_left_in_peace(kafka_pair, topic_name, side: 
     assert same(settings, topic_name)
 
 
+def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(kafka_pair, topic_name) -> None:
+    """A broker answers with nothing where an answer would exceed what is left of the quota's window, and cuts answers
+    only to the whole of it: who always asks for as much as there may be gets nothing while anybody else reads."""
+    settings = settings_of(kafka_pair)
+    filled(settings["onprem"], topic_name, 7)
+    filled(settings["onprem"], f"{topic_name}-small", 1)
+    over = threading.Event()
+
+    def reads() -> None:
+        with Admin(settings["onprem"]) as admin, closing(connect(settings["onprem"])) as connection:
+            there = FetchPartition(admin.topic(f"{topic_name}-small").topic_id, 0, 0, max_bytes=1_000)
+            while not over.wait(0.1):
+                connection.fetch((there,), max_wait_ms=0, max_bytes=1_000)
+
+    another = threading.Thread(target=reads)
+    limited(settings["onprem"], "consumer_byte_rate", 5e5)
+    try:
+        another.start()
+        with linked(settings, topic_name, Rate(None)) as scene:
+            wait_until(scene.done)
+    finally:
+        over.set()
+        another.join()
+        limited(settings["onprem"], "consumer_byte_rate", None)
+    assert same(settings, topic_name)
+
+
 def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 6)
@@ -152,7 +183,7 @@ def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
             return sum(route.copy.copied_bytes for route in scene.routes)
 
         wait_until(lambda: copied() > 0)
-        before, began = copied(), time.monotonic()
+        began, before = time.monotonic(), copied()  # in this order: a pause between them makes it slower
         wait_until(scene.done)
         assert (copied() - before) / (time.monotonic() - began) < 1.05 * quota
 
@@ -197,4 +228,7 @@ def limited(settings: ConnectionSettings, what: str, bytes_a_second: float | Non
             quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False), AlterClientQuotasResponse
         )
     assert [int(each.error_code) for each in answer.entries] == [0]
-    time.sleep(0.5)  # it travels through the metadata log
+    key = (("client-id", "watershed"),)
+    with inquire(settings) as inquiry:  # it travels through the metadata log
+        wait_until(lambda: client_quotas(inquiry).get(key, {}).get(what) == bytes_a_second)
+    time.sleep(0.5)

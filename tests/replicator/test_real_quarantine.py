@@ -19,7 +19,6 @@ from tests.replicator.states_scene import (
     create,
     in_state,
     produce,
-    report,
     typed,
     until,
     written,
@@ -75,9 +74,9 @@ def test_what_the_target_does_not_take_is_quarantined_in_order(kafka_pair, topic
     flow_id = plan.flows[0].id
     with workers(plan, "cloud", tmp_path, QUICK) as start:
         start()
-        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 30 - len(odd), "the others are copied", 90)
+        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 30 - len(odd), "the others are copied")
         produce(settings["onprem"], topic_name, 30, 5)
-        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 35 - len(odd), "it goes on", 60)
+        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 35 - len(odd), "it goes on")
     here = read_all(settings["onprem"], topic_name, 1)[0]
     there = read_all(settings["cloud"], topic_name, 1)[0]
     assert [record for _, record in there] == [record for offset, record in here if offset not in odd]
@@ -121,7 +120,7 @@ def test_without_the_policy_the_partition_stops_and_heals_by_its_remedy(kafka_pa
         start()
         stopped = in_state(settings, plan, odd, "rejected")
         until(lambda: len(read_all(settings["cloud"], fine, 1)[0]) == 50, "the other topic is copied")
-        assert report(settings, plan, fine).state == "running"
+        in_state(settings, plan, fine, "running")
         first = min(refused)
         assert stopped.seen["source"][0] == first
         assert "source offset" in stopped.error
@@ -131,5 +130,5 @@ def test_without_the_policy_the_partition_stops_and_heals_by_its_remedy(kafka_pa
         written(path, settings, topic_name, [fine, odd], "rejected: quarantine")
         assert typed(commands(stopped.remedy)[-1], path, "--yes") == 0
         assert typed(commands(stopped.remedy)[0], path) == 0
-        until(lambda: len(read_all(settings["cloud"], odd, 1)[0]) == 30 - len(refused), "it goes on", 90)
+        until(lambda: len(read_all(settings["cloud"], odd, 1)[0]) == 30 - len(refused), "it goes on")
     assert [each.offset for each in read_quarantine(settings["cloud"], plan.flows[0].id)] == sorted(refused)

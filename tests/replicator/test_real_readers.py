@@ -16,6 +16,7 @@ from tests.replicator.real import (
     read_all,
     settings_of,
     wait_copied,
+    wait_decided,
     workers,
 )
 
@@ -35,6 +36,7 @@ def test_every_consumer_goes_on_at_translated_offsets(kafka_pair, topic_name, tm
         put(sending, topic_name, 100, start=number * 100)
         sending.flush()
         (sending.abort_transaction if number % 4 == 0 else sending.commit_transaction)()
+    wait_decided(settings["onprem"], topic_name)
     plan = applied(settings, plan_for(settings, topic_name, topic_name))
     flow = plan.flows[0]
     with workers(plan, "cloud", tmp_path) as start:

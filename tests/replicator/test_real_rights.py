@@ -29,6 +29,7 @@ def test_apply_and_worker_need_exactly_what_is_named(guarded, topic_name, tmp_pa
     await_rights(guarded, "apply", rights(plan, "apply"))
 
     apply_plan(plan, guarded.settings("apply").__getitem__)
+    await_rights(guarded, "worker", rights(plan, "worker"))
     put(sending := producer(guarded.admin["onprem"]), topic_name, 2_000)
     sending.flush()
     monkeypatch.setenv("GUARDED_WORKER", f"worker:{PASSWORD}")
@@ -65,7 +66,7 @@ def test_each_missing_right_is_named(guarded, role, topic_name):
     for right in needed:
         revoke(guarded, "probe", right)
         there = [each for each in needed if each.cluster == right.cluster]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (
             said := [str(each) for each in missing_rights(settings[right.cluster], there) if each.right == right]
         ):

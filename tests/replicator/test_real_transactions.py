@@ -168,7 +168,7 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
         lab_clusters.start(faulty.home, "cloud")
         more(500)
         for topic in (old, new):
-            wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS, timeout=120)
+            wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
         feeding.end()
         foreign.flush()
     ours, theirs = assert_merged(settings, plan, merged, old, new)
@@ -219,7 +219,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
             validate_only=False,
         )
     inquiry.check(int(answer.error_code), "setting transaction.version")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         with Inquiry(settings, connection.address) as inquiry:
             if inquiry.finalized.get("transaction.version", 0) == level:

@@ -86,9 +86,9 @@ def test_a_right_that_goes_and_comes_back(kafka_pair, guarded, topic_name, tmp_p
             assert operation in stopped.error
         assert stopped.remedy
         until(lambda: copied(fine, 30), "the other topic goes on")
-        assert report(settings, plan, fine).state == "running"
+        in_state(settings, plan, fine, "running")
         allow(guarded, closed, operation)
-        until(lambda: copied(closed, 30), "it came back by itself", 90)
+        until(lambda: copied(closed, 30), "it came back by itself")
         in_state(settings, plan, closed, "running")
     here, there = (read_all(settings[alias], closed, 1)[0] for alias in ("onprem", "cloud"))
     assert [record for _, record in here] == [record for _, record in there]

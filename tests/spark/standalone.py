@@ -94,7 +94,7 @@ class Application:
                     found.append(json.loads(line))
         return found
 
-    def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 240.0) -> Any:
         """Wait for it while the application runs."""
 
         def checked() -> Any:
@@ -109,7 +109,7 @@ class Application:
         self.process.wait()
 
 
-def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"

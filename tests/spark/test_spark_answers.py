@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from spark.reading.batches import CorruptBatch
 from spark.reading.links import Links
 from spark.reading.pace import Pace
 from spark.reading.spans import Span
+from tests.spark.clocks import stopped
 from tests.spark.test_spark_heads import stored
 
 ID = uuid.uuid4()
@@ -110,10 +110,7 @@ class Scripted(Links):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    return now
+    return stopped(monkeypatch)
 
 
 def read(links: Links, start: int = 0, end: int = 30, **more: Any) -> list[int]:

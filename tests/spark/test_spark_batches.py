@@ -90,7 +90,7 @@ def filled(kafka_pair, topic_name: str) -> int:
 def settled(settings: ConnectionSettings, topic: str, partitions: int = PARTITIONS) -> None:
     """Until the markers of all transactions are written: a coordinator answers before they are."""
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     with Admin(settings) as admin:
         while admin.offsets(places) != admin.offsets(places, "read_uncommitted"):
             assert time.monotonic() < deadline

@@ -69,7 +69,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Connect
             for alias, log in (("onprem", rows()), ("cloud", copied(partition))):
                 for row in log:
                     send(alias, partition, row)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         for tick in range(10_000):
             for partition in range(4):  # with a later timestamp, so that it begins a segment
                 for alias in sending:

@@ -81,7 +81,8 @@ def test_a_hanging_transaction_is_named(kafka_pair: Lab, topic_name: str, tmp_pa
     bench = Bench(kafka_pair, topic_name, tmp_path, spark)
     for alias in ("onprem", "cloud"):
         bench.write(alias, log(50))
-    hanging = Producer(bench.settings["onprem"].librdkafka({"transactional.id": topic_name}))
+    own = {"transactional.id": topic_name, "transaction.timeout.ms": 600_000}  # ours to end
+    hanging = Producer(bench.settings["onprem"].librdkafka(own))
     hanging.init_transactions(60)
     hanging.begin_transaction()
     hanging.produce(topic_name, b"never committed", b"k", 0)
@@ -92,5 +93,5 @@ def test_a_hanging_transaction_is_named(kafka_pair: Lab, topic_name: str, tmp_pa
     assert f"{topic_name}-0: an open transaction holds offsets 50 to 50 (producer id " in finding
     assert f"abort --topic {topic_name} --partition 0 --start-offset 50" in finding
     hanging.abort_transaction(60)
-    found = bench.verify(final=True, wait=5.0)
+    found = bench.verify(final=True, wait=60.0)
     assert (found["verdict"], found["proven"], found["findings"]) == ("proven", 50, [])

@@ -135,7 +135,7 @@ def test_a_copy_of_mirrormaker_is_proven(kafka_pair: Lab, topic_name: str, tmp_p
 
 def wait_copied(scene: Scene, topic: str, records: int) -> None:
     """Until the copy holds so many records (it has no markers)."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     copy = scene.plan.flows[0].target_topic(topic)
     with Admin(scene.settings["cloud"]) as admin:
         while True:

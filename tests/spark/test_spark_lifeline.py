@@ -55,7 +55,7 @@ class Task:
         self._thread.join(10)
 
     def ended_without_beginning(self) -> bool:
-        self._thread.join(10)
+        self._thread.join(60)
         return not self._thread.is_alive() and not self.began.is_set()
 
 

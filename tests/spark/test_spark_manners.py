@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from spark.reading.lag import LagHold, Pause
 from spark.reading.manners import Manners, Politely, links_to, manners_of, stretches
 from spark.reading.pace import Pace
 from spark.reading.units import Unit
+from tests.spark.clocks import stopped
 from topology.plan import Plan, PlanCluster, PlanFlow, ProofPolicy
 from topology.selectors import Selector, TopicSelection
 
@@ -30,11 +30,7 @@ PAUSE = Pause("a-to-b", CLUSTERS[1], 5_000)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Time that only passes when somebody sleeps; [now]."""
-    now = [1_000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    return now
+    return stopped(monkeypatch)
 
 
 def flow(**verify: int) -> PlanFlow:

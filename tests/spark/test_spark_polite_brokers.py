@@ -109,7 +109,7 @@ def test_a_quota_for_proofs_is_kept_to(address: PartitionAddress, served: Counte
     slow = replace(address, settings=replace(address.settings, alias="slow"))
     with inquire(address.settings) as inquiry:
         assert set_quotas(inquiry, {(("client-id", "watershed-verify-slow"),): {"consumer_byte_rate": 4e6}}) == {}
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while not served[THROTTLED] and time.monotonic() < until:  # it reaches the brokers a moment after it is set
         assert read(slow) == (RECORDS, RECORDS)
     assert served[THROTTLED] > 0

@@ -82,9 +82,9 @@ def test_a_flow_that_quarantines_is_incomplete_unless_that_is_allowed(
     plan = applied(settings, written(path, settings, topic_name, [topic_name], "rejected: quarantine"))
     with workers(plan, "cloud", tmp_path, QUICK) as start:
         start()
-        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 30 - len(odd), "the others are copied", 90)
+        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 30 - len(odd), "the others are copied")
         produce(settings["onprem"], topic_name, 30, 5)
-        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 35 - len(odd), "it goes on", 60)
+        until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 35 - len(odd), "it goes on")
     asked = Request(wait=5.0)
     found = verify(plan, asked, tmp_path / "one", session=lambda: spark)
     counts = {name: found[name] for name in ("unproven", "pending", "quarantined")}

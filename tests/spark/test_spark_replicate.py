@@ -72,9 +72,9 @@ def test_a_fleet_survives_a_killed_worker_and_ends_when_told(
         summary = verify(compile_path(path), Request(wait=120.0, final=True), tmp_path / "out", session=lambda: spark)
         assert (summary["verdict"], summary["proven"], summary["unproven"]) == ("proven", 2 * RECORDS, 0)
         fleet.send_signal(signal.SIGTERM)
-        assert fleet.wait(60) == 0
+        assert fleet.wait(180) == 0
         assert json.loads(state.read_text(encoding="utf-8"))["state"] == "stopped"
-        assert not [process for process in family if process.is_running() and process.status() != "zombie"]
+        until(lambda: not [process for process in family if runs(process)], 180)
     finally:
         fleet.kill()
         fleet.wait()
@@ -90,7 +90,7 @@ def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
     try:
         yield
         worker.terminate()
-        assert worker.wait(60) == 0
+        assert worker.wait(180) == 0
     finally:
         worker.kill()
         worker.wait()
@@ -99,7 +99,7 @@ def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
 def shared_by(workers: int, lab: Lab, topology: str) -> None:
     """Until the slots are shared among so many workers."""
     with Admin(ConnectionSettings("cloud", (lab.clusters["cloud"].bootstrap,))) as admin:
-        until(lambda: len(given := slot_owners(admin, topology)) == SLOTS and len(set(given.values())) == workers, 60)
+        until(lambda: len(given := slot_owners(admin, topology)) == SLOTS and len(set(given.values())) == workers, 180)
 
 
 def fill(settings: ConnectionSettings, topic: str, records: int) -> None:
@@ -122,6 +122,13 @@ def running(state: Path, fleet: subprocess.Popen[bytes]) -> dict[str, Any] | Non
         return None
     facts: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
     return facts if facts["state"] == "running" else None
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def pids(facts: dict[str, Any]) -> set[int]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.clusters import Lab
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDS = 40_000
 CHUNK = 1_000
@@ -152,7 +152,7 @@ def test_a_driver_whose_java_is_killed_ends_with_an_error_and_no_difference(
         application.until(lambda: "read 1 of " in application.said())
         [java] = psutil.Process(application.process.pid).children()
         java.kill()
-        assert application.process.wait(60) == 2
+        assert application.process.wait(180) == 2
         summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
         assert (summary["verdict"], summary["exit_code"]) == ("error", 2)
         assert "Spark's Java process has ended" in summary["error"]

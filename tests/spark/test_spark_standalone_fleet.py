@@ -27,7 +27,7 @@ from topology import compile_path
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDS = 20_000
 WORKERS = 2
@@ -121,7 +121,7 @@ def test_flows_go_on_exactly_once_whatever_is_killed(
             until(lambda: not [pid for pid in family if runs(pid)])
             assert assert_exact_copy(scene.settings, plan, topic_name, PARTITIONS) == scene.written
             second.process.send_signal(signal.SIGTERM)
-            assert second.process.wait(60) == 0, second.said()[-3000:]
+            assert second.process.wait(180) == 0, second.said()[-3000:]
             assert second.state()["state"] == "stopped"
             until(lambda: not cluster.executors())
         finally:

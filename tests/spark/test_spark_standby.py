@@ -68,5 +68,5 @@ def test_it_waits_for_orders_between_two_pulses(orders: Orders) -> None:
     assert orders.pulsed.wait(60)
     orders.order(b'["--final"]\n')
     orders.end()
-    thread.join(10)
+    thread.join(60)
     assert orders.did == ["pulse", ["--final"]]

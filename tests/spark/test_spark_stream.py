@@ -99,7 +99,7 @@ def test_an_available_now_query_ends_where_the_log_ended_when_it_began(onprem, t
 
 def test_a_stream_stops_in_front_of_an_open_transaction(onprem, topic_name: str, options) -> None:
     query = Query(options)
-    open_one = Producer(onprem.librdkafka({"transactional.id": topic_name}))
+    open_one = Producer(onprem.librdkafka({"transactional.id": topic_name, "transaction.timeout.ms": 600_000}))
     open_one.init_transactions(60)
     open_one.begin_transaction()
     open_one.produce(topic_name, b"not yet")

@@ -41,7 +41,7 @@ def create(settings: dict[str, ConnectionSettings], **topics: tuple[str, ...]) -
 
 def wait_read(settings: dict[str, ConnectionSettings], plan: Plan, ends: dict[str, int]) -> None:
     """Until each flow has come to this offset of its source."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     for flow in plan.flows:
         while True:
             maps = read_ledger(settings[flow.target], flow.id).copies().values()

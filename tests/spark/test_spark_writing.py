@@ -71,7 +71,7 @@ class World:
 
     def settled(self) -> None:
         places = [TopicPartition(self.target, number) for number in range(2)]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         with Admin(self.settings) as admin:
             while admin.offsets(places) != admin.offsets(places, "read_uncommitted"):
                 assert time.monotonic() < deadline, "a transaction stays open"

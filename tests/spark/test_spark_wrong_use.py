@@ -274,7 +274,8 @@ def _topic_id(scene: Scene, alias: str, topic: str) -> uuid.UUID:
 
 @contextmanager
 def _open_transaction(settings: ConnectionSettings, topic: str) -> Iterator[None]:
-    into = Producer(settings.librdkafka({"transactional.id": topic, "linger.ms": 0}))
+    own = {"transactional.id": topic, "linger.ms": 0, "transaction.timeout.ms": 600_000}  # ours to end
+    into = Producer(settings.librdkafka(own))
     into.init_transactions(60)
     into.begin_transaction()
     into.produce(topic, b"not yet", key=b"k")

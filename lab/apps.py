@@ -23,7 +23,7 @@ from lab.broker import free_ports
 from lab.errors import ApplicationFailed, LabError
 from lab.process import Process, alive, end, find, kill, spawn
 
-READY_S = 90.0
+READY_S = 180.0
 ANSWER_S = 90.0
 
 

@@ -16,7 +16,7 @@ from lab.jars import jars, java
 Protocol = Literal["classic", "consumer", "share"]
 
 IDLE_MS = 30_000
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _NULL = "<null>"
 _NO_HEADERS = "NO_HEADERS"
 _TOOLS = {"classic": "ConsoleConsumer", "consumer": "ConsoleConsumer", "share": "ConsoleShareConsumer"}

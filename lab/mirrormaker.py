@@ -23,7 +23,7 @@ from lab.errors import LabError
 from lab.jars import jars, java, options
 from lab.process import Process, alive, end, send, spawn
 
-READY_S = 90.0
+READY_S = 180.0
 JVM = (
     "-Xms256m",
     "-Xmx2g",

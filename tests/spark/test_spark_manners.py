@@ -186,3 +186,17 @@ def test_other_flows_and_workers_that_fell_silent_do_not_hold_it(clock: list[flo
     old = PartitionStatus("a-to-b", "orders", "orders", 0, "copying", lag_ms=8_000, at_ms=0)
     assert PAUSE.lagging([old], lag.STALE_MS + 1) is None
     assert PAUSE.lagging([old], lag.STALE_MS) == 8_000
+
+
+def test_less_is_asked_for_while_a_broker_s_quota_leaves_no_room(clock: list[float]) -> None:
+    pace = Pace()
+    pace.took(2 << 20)
+    assert pace.answer_bytes(4 << 20) == 4 << 20
+    pace.took(0, throttle_ms=500)  # nothing is sent where it does not fit (KIP-219)
+    assert pace.answer_bytes(4 << 20) == 256 << 10
+    assert pace.answer_bytes(1_000) == 1_000
+    clock[0] += 61
+    assert pace.answer_bytes(4 << 20) == 4 << 20
+    small = Pace()
+    small.took(0, throttle_ms=500)
+    assert small.answer_bytes(4 << 20) == 128 << 10

@@ -240,6 +240,21 @@ def wait_decided(settings: ConnectionSettings, topic: str, timeout: float = 180)
             time.sleep(0.05)
 
 
+def wait_end(settings: ConnectionSettings, topic: str, partition: int, end: int, timeout: float = 180) -> None:
+    """Until the partition ends at `end`, with the markers that coordinators write behind their answers."""
+    where, deadline = TopicPartition(topic, partition), time.monotonic() + timeout
+    with Admin(settings) as admin:
+        while (found := admin.offsets([where], "read_uncommitted")[where].end) < end:
+            assert time.monotonic() < deadline, f"{where} ends at {found}, not at {end}"
+            time.sleep(0.02)
+
+
+def end_of(settings: ConnectionSettings, topic: str, partition: int) -> int:
+    where = TopicPartition(topic, partition)
+    with Admin(settings) as admin:
+        return admin.offsets([where], "read_uncommitted")[where].end
+
+
 def assert_exact_copy(settings, plan: Plan, topic: str, partitions: int) -> int:
     """Same records in the same order, once each, and the offset map right at every offset. Returns the count."""
     flow = plan.flows[0]

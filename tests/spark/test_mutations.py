@@ -23,7 +23,7 @@ from spark.fingerprint import Record
 from spark.judging.observe import Aligned
 from spark.proving import verify
 from spark.request import Request
-from tests.replicator.real import settings_of
+from tests.replicator.real import end_of, settings_of, wait_end
 from tests.spark.logs import Log, Packed, a_log, append, changed, edited, packed, records_of
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, STRANGE, Mutation, by_batches
 from topology.plan import Plan, PlanCluster, PlanFlow, sealed
@@ -53,8 +53,10 @@ class Side:
 
     def transaction(self, records: list[Record], *, abort: bool = False) -> None:
         """Takes an offset a record and one for its marker."""
+        before = end_of(self.settings, self.topic, self.partition)
         sending = self._begun(records)
         (sending.abort_transaction if abort else sending.commit_transaction)(60)
+        wait_end(self.settings, self.topic, self.partition, before + len(records) + 1)
 
     def open_transaction(self, records: list[Record]) -> Producer:
         return self._begun(records)

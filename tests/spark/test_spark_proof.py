@@ -23,6 +23,7 @@ from spark.fingerprint import Record
 from spark.judging.observe import Aligned
 from spark.proving import verify
 from spark.request import Request
+from tests.replicator.real import end_of, wait_end
 from tests.spark.logs import append, packed
 from tests.spark.pages import Seen
 from topology.plan import Plan, PlanCluster, PlanFlow, sealed
@@ -71,6 +72,7 @@ class Bench:
         abort: bool = False,
     ) -> None:
         config: dict[str, Any] = {"linger.ms": 5, "enable.idempotence": True, "compression.type": "lz4"}
+        before = end_of(self.settings[alias], self.topic, partition)
         if transactional:
             config["transactional.id"] = f"{self.topic}-{time.monotonic_ns()}"
         producer = Producer(self.settings[alias].librdkafka(config))
@@ -89,6 +91,7 @@ class Bench:
         assert producer.flush(60) == 0
         if transactional:
             (producer.abort_transaction if abort else producer.commit_transaction)(60)
+            wait_end(self.settings[alias], self.topic, partition, before + len(records) + 1)
 
     def verify(self, **request: Any) -> dict[str, Any]:
         out = self.directory / f"{time.monotonic_ns()}"

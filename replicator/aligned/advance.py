@@ -13,8 +13,9 @@ overshoot, because of this (research page on aligned mode, section C, "Lost answ
 - Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
   no coordinator writes its marker again. What was written twice is counted with what is left.
 - Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's where bare markers
-  are not allowed, come too late for their lease, or are refused because another broker coordinates by now: if that one
-  dies between the marker and the end of its transaction, the log is too long by one, and says so (`Misaligned`).
+  are not allowed, come too late for their lease again and again, or are refused because another broker coordinates by
+  now: if that one dies between the marker and the end of its transaction, the log is too long by one, and says so
+  (`Misaligned`).
 - Elsewhere a bare marker takes it, as nobody repeats that: behind the answers to all others, and behind another
   InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that. Whoever comes,
   or has lost the answer to such a marker, and finds one offset left waits for `OTHERS_S` behind his own InitProducerId,
@@ -67,6 +68,7 @@ _MARKER_S: Final = 30.0  # for the marker of a transaction that was ended to be 
 _FETCH_MS: Final = 500
 LEASE_S: Final = 0.5  # from asking for an epoch to sending the last offset with it
 OTHERS_S: Final = 2 * LEASE_S  # as much again for the request to arrive
+LATE: Final = 3  # leases in a row that may end before a request could be sent, on a machine that stands still
 
 
 def transactional_id(flow: str, topic: str, partition: int) -> str:
@@ -95,6 +97,7 @@ class Advance:
     _furthest: int = -1  # end of the log
     _coordinator_epoch: int = 0  # of the newest marker of ours that was seen
     _fenced: bool = False  # there is a newer one
+    _late: int = 0  # leases in a row that have ended before their request could be sent
 
     def __post_init__(self) -> None:
         name = transactional_id(self.flow, self.log.topic, self.log.partition)
@@ -168,10 +171,13 @@ class Advance:
         if left == 0:  # what comes behind it may not be final
             self._final = self._producer.who if final else NOBODY
             return until
-        if left == 1 and self.bare and not self._fenced and time.monotonic() - self._asked < LEASE_S:
+        if left == 1 and self.bare and not self._fenced and self._late < LATE:
+            if time.monotonic() - self._asked >= LEASE_S:
+                self._late += 1
+                return until - left  # and ask again
             self._others = True
             self._markers(self._producer.who, until - 1, 1)
-            self._others, self._final = False, self._producer.who
+            self._others, self._final, self._late = False, self._producer.who, 0
             return until - self._left(until)
         single = self.bulk is not None or not final
         end = self._transactions(1 if single else min(max(left - 1, 1), AT_ONCE))
@@ -237,7 +243,8 @@ class Advance:
             self._producer.add(((self.log.topic, self.log.partition),))
             self._producer.end(commit=True)
         end = self._behind_marker(began, position, position + count - 1)
-        self._others, self._final = False, self._producer.who  # whoever was here before is fenced in the log
+        # Whoever was here before is fenced in the log.
+        self._others, self._final, self._late = False, self._producer.who, 0
         return end
 
     def _behind_marker(self, who: ProducerIdAndEpoch, position: int, least: int) -> int:

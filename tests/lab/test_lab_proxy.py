@@ -155,7 +155,7 @@ def test_nobody_gets_in_while_it_refuses(proxy):
 
 
 def test_bandwidth_is_what_it_says_at_most(proxy):
-    proxy.up = Toxic(bytes_per_s=200_000)
+    proxy.up = Toxic(bytes_per_s=20_000)
     with client(proxy) as sock:
         sock.sendall(b"y" * 150_000)
         sock.settimeout(0.2)

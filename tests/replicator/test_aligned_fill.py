@@ -31,6 +31,7 @@ UNTIL = 45  # with RECORDS 5 and DELETE_EVERY 20: nine batches, two deletions on
 @pytest.fixture(params=["transactions", "bare"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Small batches, no pauses; the last offset is a transaction's or a bare marker's."""
+    monkeypatch.setattr(advance, "time", Clock())
     monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
     monkeypatch.setitem(WITH, "bare", request.param == "bare")
     monkeypatch.setattr(filling, "RECORDS", 5)

@@ -11,7 +11,8 @@ import pytest
 from clusters.control import LEDGER
 from clusters.errors import ClusterError
 from replicator.states import Loud
-from replicator.transactions import positions
+from replicator.transactions import positions, producer, slot, unit
+from tests import clocks
 from tests.replicator.transacting import (
     HOME,
     MERGED,
@@ -24,6 +25,13 @@ from tests.replicator.transacting import (
     World,
     lost,
 )
+
+
+@pytest.fixture(autouse=True)
+def _stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still for a while would end a transaction early, and there would be other requests."""
+    clocks.stopped(monkeypatch, producer, slot, unit)
+
 
 VERSIONS = pytest.mark.parametrize("version", [2, 1])
 
@@ -149,10 +157,7 @@ def test_an_epoch_that_runs_out_gives_another_producer_id() -> None:
 
 
 @pytest.mark.parametrize("busy", [1, 3, 10])
-def test_a_coordinator_that_is_still_at_it(busy: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
-    for module in ("slot", "unit"):
-        monkeypatch.setattr(f"replicator.transactions.{module}.PAUSE_S", 0.0)
+def test_a_coordinator_that_is_still_at_it(busy: int) -> None:
     for at in range(requests_of_a_copy(2)):
         world = World()
         world.fill(4)

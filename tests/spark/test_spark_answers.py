@@ -16,12 +16,13 @@ from clusters.wire.connection import Connection
 from clusters.wire.messages import FetchedPartition, FetchPartition, OffsetAnswer
 from spark.errors import NotReadable
 from spark.reading import answers as reading
+from spark.reading import lag, pace
 from spark.reading.answers import Answer, Expired, PartitionAddress, answers
 from spark.reading.batches import CorruptBatch
 from spark.reading.links import Links
 from spark.reading.pace import Pace
 from spark.reading.spans import Span
-from tests.spark.clocks import stopped
+from tests.clocks import stopped
 from tests.spark.test_spark_heads import stored
 
 ID = uuid.uuid4()
@@ -110,7 +111,7 @@ class Scripted(Links):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    return stopped(monkeypatch)
+    return stopped(monkeypatch, reading, lag, pace)
 
 
 def read(links: Links, start: int = 0, end: int = 30, **more: Any) -> list[int]:

@@ -13,12 +13,12 @@ from clusters.status import PartitionStatus
 from spark.foreign import inferred
 from spark.foreign.anchors import NOTHING, Marks
 from spark.foreign.inferred import Sample
-from spark.reading import lag, manners
+from spark.reading import answers, lag, manners, pace
 from spark.reading.lag import LagHold, Pause
 from spark.reading.manners import Manners, Politely, links_to, manners_of, stretches
 from spark.reading.pace import Pace
 from spark.reading.units import Unit
-from tests.spark.clocks import stopped
+from tests.clocks import stopped
 from topology.plan import Plan, PlanCluster, PlanFlow, ProofPolicy
 from topology.selectors import Selector, TopicSelection
 
@@ -30,7 +30,7 @@ PAUSE = Pause("a-to-b", CLUSTERS[1], 5_000)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Time that only passes when somebody sleeps; [now]."""
-    return stopped(monkeypatch)
+    return stopped(monkeypatch, answers, lag, pace)
 
 
 def flow(**verify: int) -> PlanFlow:

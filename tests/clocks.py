@@ -7,10 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from spark.reading import answers, lag, pace
 
-
-def stopped(monkeypatch: pytest.MonkeyPatch, modules: tuple[ModuleType, ...] = (answers, lag, pace)) -> list[float]:
+def stopped(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[float]:
     """[now], in seconds."""
     now = [1_000.0]
     clock = SimpleNamespace(

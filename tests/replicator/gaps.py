@@ -1,0 +1,57 @@
+"""A gap behind five records of a target in memory, and who fills it."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.fake import FakeCluster
+from replicator.aligned import advance
+from replicator.aligned.gaps import GapFiller, Way
+from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Requests, cluster, end_of, seen
+
+KINDS = pytest.mark.parametrize(("way", "version"), [("markers", 2), ("markers", 1), ("transactions", 2)])
+GAP = 4  # with MOST_MARKERS 2: two requests of markers
+
+
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits, and a machine that stands still for a while changes nothing."""
+    monkeypatch.setattr(advance, "time", Clock())
+    monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
+    monkeypatch.setattr(advance, "_FETCH_MS", 1)
+    monkeypatch.setattr(advance, "MOST_MARKERS", 2)
+    monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
+    monkeypatch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
+
+
+def target(version: int) -> FakeCluster:
+    """Five records, behind which there is a gap."""
+    made = cluster(version)
+    made.produce(TOPIC, 0, [b"%d" % number for number in range(5)])
+    return made
+
+
+def filler(
+    there: FakeCluster, way: Way, version: int, at: int = -1, event: Event | None = None
+) -> tuple[GapFiller, Requests]:
+    requests = Requests(there, at, event)
+    return GapFiller(requests.log(), FLOW, way, bump=version >= 2), requests
+
+
+def check(there: FakeCluster, end: int) -> None:
+    """The very end, and nothing to be seen of it; what comes next stands there."""
+    assert end_of(there) == end
+    committed, uncommitted = seen(there)
+    assert [record.value for record in committed] == [b"%d" % number for number in range(5)]
+    assert committed == uncommitted
+    assert there.produce(TOPIC, 0, [b"next"]) == end
+    assert there.log(TOPIC, 0).last_stable() == end + 1
+
+
+def requests_of_a_gap(way: Way, version: int) -> int:
+    there = target(version)
+    working, requests = filler(there, way, version)
+    working.advance(5 + GAP)
+    check(there, 5 + GAP)
+    return requests.count

@@ -6,16 +6,16 @@ come as bytes: of a status topic most are replaced by newer ones before anybody 
 
 from __future__ import annotations
 
-import uuid
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters import librdkafka
 from clusters.control import FLOWS, JOURNAL, SLOTS, STATUS
 from clusters.librdkafka import UNKNOWN_TOPIC, Complaints
+from clusters.reader import of_a_group, reader
 from clusters.settings import ConnectionSettings
 
 _FOLLOWED = {FLOWS: 1, STATUS: SLOTS, JOURNAL: 1}  # partitions
@@ -43,20 +43,7 @@ class Following:
         self._complaints = Complaints()
         self._waiting: set[tuple[str, int]] | None = None  # partitions whose end was not reached; None: not assigned
         self._empty = False
-        self._consumer = Consumer(
-            settings.librdkafka(
-                {
-                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
-                    "queued.max.messages.kbytes": 4096,
-                    "error_cb": self._complaints,
-                }
-            )
-        )
+        self._consumer = reader(settings, {"queued.max.messages.kbytes": 4096, "error_cb": self._complaints})
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +93,7 @@ class Following:
             elif problem.code() == KafkaError._PARTITION_EOF:
                 if self._waiting is not None:
                     self._waiting.discard((topic, message.partition() or 0))
-            elif problem.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # see `clusters.records.messages`
+            elif not of_a_group(problem):
                 raise self._error(problem, topic)
         return found
 

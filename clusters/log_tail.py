@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as WirePartition
@@ -15,6 +14,7 @@ from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.librdkafka import Complaints
 from clusters.names import TopicPartition
+from clusters.reader import of_a_group, reader
 from clusters.records import ControlRecord, control_record
 from clusters.settings import ConnectionSettings
 
@@ -74,26 +74,14 @@ class LogTail:
                 found.append(control_record(self.settings, message))
             elif problem.code() == KafkaError._PARTITION_EOF:
                 self._next = max(self._next, offset)  # markers at the end bring nothing
-            elif problem.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # see `clusters.records.messages`
+            elif not of_a_group(problem):
                 raise self._error(problem)
         return found
 
     def _at(self, start: int) -> Consumer:
         """The consumer that brings `start` next."""
         if self._consumer is None:
-            self._consumer = Consumer(
-                self.settings.librdkafka(
-                    {
-                        "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                        "enable.auto.commit": False,
-                        "enable.auto.offset.store": False,
-                        "enable.partition.eof": True,
-                        "auto.offset.reset": "error",
-                        "isolation.level": "read_committed",
-                        "error_cb": self._complaints,
-                    }
-                )
-            )
+            self._consumer = reader(self.settings, {"error_cb": self._complaints})
         if start != self._next:
             try:
                 self._consumer.assign([WirePartition(*self.place, start)])

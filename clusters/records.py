@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters import librdkafka
@@ -17,6 +16,7 @@ from clusters.admin import Admin
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.librdkafka import Complaints
 from clusters.names import TopicPartition
+from clusters.reader import of_a_group, reader
 from clusters.settings import ConnectionSettings
 from clusters.surface import Isolation
 
@@ -90,20 +90,7 @@ def messages(
     if not todo:
         return
     complaints = Complaints()
-    consumer = Consumer(
-        settings.librdkafka(
-            {
-                "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                "error_cb": complaints,
-            }
-        )
-    )
+    consumer = reader(settings, {"fetch.wait.max.ms": 50, "error_cb": complaints})
     try:
         consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
         ends = {number: end for number, (_, end) in todo.items()}
@@ -120,8 +107,8 @@ def messages(
             if problem is None:
                 if number in ends and offset < ends[number]:
                     yield message
-            elif problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # librdkafka looks for a coordinator although no group is joined: no right is needed for it
+            elif of_a_group(problem):
+                continue
             elif problem.code() != KafkaError._PARTITION_EOF:
                 raise librdkafka.cluster_error(
                     settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number

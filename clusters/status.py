@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from dataclasses import dataclass, fields
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, TopicPartition
 
 from clusters.control import SLOTS, STATUS, ControlWriter, Done, latest, slot_of
 from clusters.errors import ProtocolError, TopicMissing
+from clusters.reader import reader
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, SyncReport, sync_reports_in
 
@@ -91,15 +91,7 @@ class StatusFollower:
     """Reports as they come in, from now on. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self._consumer = Consumer(
-            settings.librdkafka(
-                {
-                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                }
-            )
-        )
+        self._consumer = reader(settings, {"enable.partition.eof": False})
         self._consumer.assign([TopicPartition(STATUS, number, OFFSET_END) for number in range(SLOTS)])
 
     def read(self) -> list[PartitionStatus]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placemen
 from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
 from clusters.producers import PRODUCER_PREFIX, ProducerRecord
+from clusters.reader import of_a_group, reader
 from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from replicator.orders import Order
@@ -78,22 +78,15 @@ class DesiredState:
                 self._position = (message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._position = max(self._position, message.offset() or 0)
+            elif not of_a_group(error):  # it is tried again, and what is known so far still holds
+                told = str(cluster_error(self.settings, error, doing=f"reading {FLOWS}", topic=FLOWS))
+                log.warning("topic cannot be followed", extra={"topic": FLOWS, "reason": told})
 
     def close(self) -> None:
         self._consumer.close()
 
     def _made(self) -> Consumer:
-        return Consumer(
-            self.settings.librdkafka(
-                {
-                    "group.id": f"watershed-reader-{uuid.uuid4()}",  # required by librdkafka, never joined
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 100,
-                }
-            )
-        )
+        return reader(self.settings, {"fetch.wait.max.ms": 100})
 
     def _renew(self) -> None:
         """New secrets into the consumer; new certificates need a new one, which goes on where this one is."""

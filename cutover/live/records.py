@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as WirePartition
 
+from clusters.librdkafka import Complaints, cluster_error
 from clusters.names import TopicPartition
+from clusters.reader import of_a_group, reader
 from clusters.registry.translation import TopicIds, rewritten
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration
@@ -26,7 +27,7 @@ def first_records(
     """Fingerprint of the first committed record at or after each offset; None when there is none (yet). ids: by topic,
     the schema ids that a flow rewrites: its source's records are taken as they arrive.
 
-    Raises the settings' Unreachable when a partition brings nothing within `timeout` seconds.
+    Raises Unreachable when a partition brings nothing within `timeout` seconds, and other ClusterErrors.
     """
     found: dict[TopicPartition, str | None] = dict.fromkeys(at)
     spans = admin.offsets(at, "read_committed")
@@ -34,21 +35,9 @@ def first_records(
     waiting = {place: offset for place, offset in waiting.items() if offset < spans[place].end}
     if not waiting:
         return found
-    consumer = Consumer(
-        settings.librdkafka(
-            {
-                "group.id": f"watershed-landing-{uuid.uuid4()}",  # required by librdkafka, never joined
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                "max.partition.fetch.bytes": 65536,
-                "queued.max.messages.kbytes": 1024,
-            }
-        )
-    )
+    complaints = Complaints()
+    few = {"max.partition.fetch.bytes": 65536, "queued.max.messages.kbytes": 1024}  # one record of each is wanted
+    consumer = reader(settings, {"fetch.wait.max.ms": 50, "error_cb": complaints, **few})
     try:
         consumer.assign([WirePartition(place.topic, place.partition, offset) for place, offset in waiting.items()])
         deadline = time.monotonic() + timeout
@@ -61,10 +50,10 @@ def first_records(
                 continue
             place = TopicPartition(message.topic() or "", message.partition() or 0)
             problem = message.error()
-            if problem is not None and problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # librdkafka looks for a coordinator although no group is joined: no right is needed for it
+            if problem is not None and of_a_group(problem):
+                continue
             if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
-                raise settings.unreachable(f"reading {place}: {problem.str()}")
+                raise cluster_error(settings, problem, complaints, doing=f"reading {place}", topic=place.topic)
             if waiting.pop(place, None) is not None:
                 found[place] = None if problem is not None else fingerprint(message, (ids or {}).get(place.topic))
                 consumer.pause([WirePartition(place.topic, place.partition)])

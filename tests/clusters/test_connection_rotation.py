@@ -12,7 +12,8 @@ import pytest
 from clusters.admin import Admin
 from clusters.batches import simple_batch
 from clusters.control import ControlWriter, read_log
-from clusters.errors import AuthenticationFailed, ClusterError, UntrustedBroker
+from clusters.errors import AuthenticationFailed, ClusterError, Unreachable, UntrustedBroker
+from clusters.settings import ConnectionSettings
 from clusters.wire.connection import Connection, connect
 from clusters.wire.messages import ProducePartition
 from clusters.wire.security import Session
@@ -116,30 +117,43 @@ def test_certificate_files_are_replaced(secured_cluster: Secured, tmp_path: Path
 def test_tokens_end_on_busy_and_on_idle_connections(
     secured_cluster: Secured, tmp_path: Path, topic_name: str, idle: bool
 ) -> None:
-    """Tokens of 5 s, sessions of 2: a pipeline of requests goes on over several logins, in order."""
+    """Tokens of 5 s, sessions of 2: a pipeline of requests goes on over several logins, in order. A machine that stands
+    still for a part of a second at the wrong moment lets a session end with requests under way: then once more."""
     identity = secured_cluster.identity
     way = Way(secured_cluster, tmp_path, "SHORT", "OAUTHBEARER")
     identity.clients[topic_name] = "its secret"  # a client of its own: tokens are shared by all of a process
     written(way.account, f"{topic_name}:its secret")
     before, identity.life_s = identity.life_s, 5.0
     try:
-        settings = way.settings()
-        with Admin(settings, timeout=5.0) as admin, closing(connect(settings)) as wire:
-            topic = admin.create_topic(topic_name, 1, 1, {})
-            logins = {lifetime(wire)._due}
-            for round_ in range(2 if idle else 26):
-                time.sleep(SESSION_S + 0.5 if idle else 0.2)
-                for number in range(3):
-                    data = simple_batch([f"{round_} {number}".encode()])
-                    wire.send_produce((ProducePartition(topic.topic_id, 0, (data,)),))
-                offsets = [wire.receive_produce()[0].base_offset for _ in range(3)]
-                assert offsets == [3 * round_, 3 * round_ + 1, 3 * round_ + 2]
-                logins.add(lifetime(wire)._due)
-            assert len(logins) >= 3
-            assert admin.brokers() == 1
-            assert identity.issued[topic_name] >= 2
+        for attempt in range(3):
+            try:
+                logins = pipelined(way.settings(), f"{topic_name}-{attempt}", idle)
+            except Unreachable:
+                if attempt == 2:
+                    raise
+            else:
+                break
+        assert logins >= 3
+        assert identity.issued[topic_name] >= 2
     finally:
         identity.life_s = before
+
+
+def pipelined(settings: ConnectionSettings, name: str, idle: bool) -> int:
+    """With how many logins."""
+    with Admin(settings, timeout=5.0) as admin, closing(connect(settings)) as wire:
+        topic = admin.create_topic(name, 1, 1, {})
+        logins = {lifetime(wire)._due}
+        for round_ in range(2 if idle else 26):
+            time.sleep(SESSION_S + 0.5 if idle else 0.2)
+            for number in range(3):
+                data = simple_batch([f"{round_} {number}".encode()])
+                wire.send_produce((ProducePartition(topic.topic_id, 0, (data,)),))
+            offsets = [wire.receive_produce()[0].base_offset for _ in range(3)]
+            assert offsets == [3 * round_, 3 * round_ + 1, 3 * round_ + 2]
+            logins.add(lifetime(wire)._due)
+        assert admin.brokers() == 1
+        return len(logins)
 
 
 def test_answers_on_their_way_are_taken_in_before_a_login(

@@ -68,6 +68,11 @@ class Site:
         migration = PlanMigration(self.plan.flows[0].id, "consumers_first", (wave,), http)
         self.plan = applied(self.settings, sealed(replace(self.plan, migration=migration)))
 
+    @property
+    def flow(self) -> str:
+        """The flow to `cloud`."""
+        return next(each.id for each in self.plan.flows if each.target == "cloud")
+
     def ends(self, alias: str) -> dict[TopicPartition, int]:
         with Admin(self.settings[alias]) as admin:
             return {place: span.end for place, span in admin.offsets(self.places).items()}
@@ -80,15 +85,13 @@ class Site:
             return False
 
     def reports(self) -> dict[TopicPartition, Any]:
-        flow = self.plan.flows[0].id
-        found = [each for each in read_status(self.settings["cloud"]) if each.flow == flow]
+        found = [each for each in read_status(self.settings["cloud"]) if each.flow == self.flow]
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Positions at `cloud`, within what was copied, as those of `onprem`."""
-        flow = self.plan.flows[0].id
-        ledger = read_ledger(self.settings["cloud"], flow=flow)
-        return {p: ledger.map(flow, p.topic, p.partition).to_source(at) for p, at in offsets.items()}
+        ledger = read_ledger(self.settings["cloud"], flow=self.flow)
+        return {p: ledger.map(self.flow, p.topic, p.partition).to_source(at) for p, at in offsets.items()}
 
     def carried(self) -> dict[TopicPartition, int]:
         with GroupOffsets(self.settings["cloud"]) as offsets:

@@ -89,6 +89,7 @@ def test_what_a_killed_up_left_is_found_and_ended(home: Path) -> None:
         time.sleep(0.02)
     up.kill()
     up.wait()
+    time.sleep(2)  # one that was just being started has its arguments by then
     left = processes(home)
     assert left
     state = json.loads((home / "lab.json").read_text())

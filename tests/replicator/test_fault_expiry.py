@@ -14,7 +14,7 @@ import pytest
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
 from lab.proxy import CLEAN, Toxic
-from tests.replicator.faults import copied, faulty_clusters, progress, times
+from tests.replicator.faults import Feeding, copied, faulty_clusters, progress, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -37,11 +37,14 @@ def faulty(tmp_path_factory):
         yield clusters
 
 
-def put_old(settings, topic: str, days: int, count: int) -> None:
-    """`count` numbered records whose time is `days` ago, over the partitions by key, in small batches."""
-    sending = producer(settings, **{"batch.size": 4_000, "linger.ms": 1})
+def in_small_batches(settings):
+    return producer(settings, **{"batch.size": 4_000, "linger.ms": 1})
+
+
+def put_old(sending, topic: str, days: int, count: int, start: int = 0) -> None:
+    """`count` numbered records whose time is `days` ago, over the partitions by key."""
     then = int(time.time() * 1000) - days * DAY_MS
-    for number in range(count):
+    for number in range(start, start + count):
         sending.produce(topic, b"%d" % number + b"." * 100, key=b"key-%d" % (number % 101), timestamp=then + number)
         if number % 1000 == 0:
             sending.poll(0)
@@ -55,14 +58,19 @@ def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
         for topic in topics.values():
             admin.create_topic(topic, 2, 1, {"retention.ms": "-1"})
     plan = applied(faulty.through, plan_for(faulty.through, topic_name, *topics.values(), quota=800_000))
+    sending = in_small_batches(settings["onprem"])
     for days, topic in topics.items():
-        put_old(settings["onprem"], topic, days, 16_000)
+        put_old(sending, topic, days, 16_000)
 
     def more(records: int) -> None:
         for topic in topics.values():
             progress(settings["cloud"], topic, range(2), records)
 
-    with workers(plan, "cloud", tmp_path, QUICK) as start:
+    def still(count: int, start: int) -> None:  # so that there is something to copy behind every fault
+        for days, topic in topics.items():
+            put_old(sending, topic, days, count, start)
+
+    with workers(plan, "cloud", tmp_path, QUICK) as start, Feeding(still, 100, total=16_000) as feeding:
         worker = start()
         more(500)
         proxy.cut()
@@ -77,10 +85,11 @@ def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
         more(200)
         lab_clusters.kill(faulty.home, "cloud")
         lab_clusters.start(faulty.home, "cloud")
+        total = feeding.end()
         for topic in topics.values():
             wait_copied(settings, plan, topic, 2)
     for topic in topics.values():
-        assert assert_exact_copy(settings, plan, topic, 2) == 16_000
+        assert assert_exact_copy(settings, plan, topic, 2) == total
 
 
 def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_path):
@@ -89,7 +98,7 @@ def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1, {"retention.ms": "-1"})
     plan = applied(faulty.through, plan_for(faulty.through, topic_name, topic_name))
-    put_old(settings["onprem"], topic_name, 3, 500)
+    put_old(in_small_batches(settings["onprem"]), topic_name, 3, 500)
     with workers(plan, "cloud", tmp_path, QUICK) as start:
         worker = start()
         wait_copied(settings, plan, topic_name, 1)
@@ -99,7 +108,7 @@ def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_
         sending.flush()
         wait_copied(settings, plan, topic_name, 1)
         assert worker.stop() == 0
-        put_old(settings["onprem"], topic_name, 20, 500)
+        put_old(in_small_batches(settings["onprem"]), topic_name, 20, 500)
         start()
         wait_copied(settings, plan, topic_name, 1)
     assert copied(settings["cloud"], topic_name, [0]) == 1_500
@@ -112,13 +121,19 @@ def test_a_zombie_wakes_up_where_nobody_remembers_its_numbers(faulty, topic_name
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=250_000))
-    put_old(settings["onprem"], topic_name, 3, 24_000)
-    with workers(plan, "cloud", tmp_path, QUICK) as start:
+    sending = in_small_batches(settings["onprem"])
+    put_old(sending, topic_name, 3, 24_000)
+
+    def still(count: int, start: int) -> None:
+        put_old(sending, topic_name, 3, count, start)
+
+    with workers(plan, "cloud", tmp_path, QUICK) as start, Feeding(still, 200, total=24_000) as feeding:
         frozen = start()
         progress(settings["cloud"], topic_name, range(2), 1_000)
         frozen.send(signal.SIGSTOP)
         start()
         progress(settings["cloud"], topic_name, range(2), 1_000)  # the other one took over
         frozen.send(signal.SIGCONT)
+        total = feeding.end()
         wait_copied(settings, plan, topic_name, 2)
-    assert assert_exact_copy(settings, plan, topic_name, 2) == 24_000
+    assert assert_exact_copy(settings, plan, topic_name, 2) == total

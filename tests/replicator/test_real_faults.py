@@ -9,7 +9,7 @@ import pytest
 
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
-from tests.replicator.faults import QUICK_BROKER, progress, times
+from tests.replicator.faults import QUICK_BROKER, Feeding, progress, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -71,18 +71,22 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
     sending = producer(settings["onprem"])
     plan = applied(settings, plan_for(settings, topic_name, topic_name, quota=1_000_000))
     put(sending, topic_name, 40_000, size=200)
-    with workers(plan, "cloud", tmp_path, QUICK) as start:
+
+    def still(count: int, start: int) -> None:
+        put(sending, topic_name, count, start=start, size=200)
+
+    with workers(plan, "cloud", tmp_path, QUICK) as start, Feeding(still, 1_000, total=40_000) as feeding:
         frozen = start()
         wait_progress(settings, plan, topic_name, 2, 3_000)
         frozen.send(signal.SIGSTOP)
         start()
         progress(settings["cloud"], topic_name, range(2), 5_000)  # more than was under way: the other one took over
-        put(sending, topic_name, 5_000, start=40_000, size=200)
         frozen.send(signal.SIGCONT)
-        put(sending, topic_name, 5_000, start=45_000, size=200)
+        progress(settings["cloud"], topic_name, range(2), 5_000)
+        total = feeding.end()
         sending.flush()
         wait_copied(settings, plan, topic_name, 2)
-    assert assert_exact_copy(settings, plan, topic_name, 2) == 50_000
+    assert assert_exact_copy(settings, plan, topic_name, 2) == total
 
 
 @pytest.mark.parametrize("broken", ["onprem", "cloud"])

@@ -241,15 +241,22 @@ def test_a_cluster_with_the_older_transactions(faulty: Faulty, topic_name: str, 
         sending = producer(settings["onprem"], **{"batch.size": 4_000, "linger.ms": 1})
         put(sending, old, 4_000, age_ms=3 * DAY_MS)
         put(sending, new, 4_000)
-        with workers(plan, "cloud", tmp_path, QUICK) as start:
+
+        def still(count: int, start: int) -> None:
+            for topic in (old, new):
+                put(sending, topic, count, start)
+
+        with workers(plan, "cloud", tmp_path, QUICK) as start, Feeding(still, 400, total=4_000) as feeding:
             for _ in range(2):
                 worker = start()
                 progress(settings["cloud"], merged, range(PARTITIONS), 1_000)
                 worker.kill()
             start()
+            total = feeding.end()
+            sending.flush()
             for topic in (old, new):
                 wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
         ours, theirs = assert_merged(settings, plan, merged, old, new)
-        assert (ours, theirs) == ({old: 4_000, new: 4_000}, [])
+        assert (ours, theirs) == ({old: total, new: total}, [])
     finally:
         set_transaction_version(settings["cloud"], 2, UPGRADE)

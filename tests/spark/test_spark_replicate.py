@@ -40,8 +40,8 @@ metadata: {{name: {name}, owner: tests}}
 clusters:
   onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
   cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
-pattern:
-  active_standby: {{active: onprem, standby: cloud, topics: {{include: ["{name}"]}}, naming: {{policy: identity}}}}
+flows:
+  - {{source: onprem, target: cloud, suffix: {name}, topics: {{include: ["{name}"]}}, naming: {{policy: identity}}}}
 """
 
 

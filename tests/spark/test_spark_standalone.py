@@ -7,13 +7,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from lab.process import kill, send
+from lab.process import Process, children, kill, send
 from lab.standalone import Executor, Standalone
 from spark.proving import verify
 from spark.request import Request
@@ -88,11 +89,21 @@ def proof(copied: Scene, cluster: Standalone, directory: Path, conf: dict[str, s
 
 
 def frozen_one(cluster: Standalone, application: Application) -> Executor:
-    """One of the two executors, made slow beyond measure while it starts its first tasks, which takes it a second."""
-    application.until(lambda: application.events("SparkListenerJobStart"))
-    executor = cluster.executors()[0]
+    """One of the two executors, made slow beyond measure during its first task: that starts Python, which takes it a
+    second. Spark's event log tells of a task only when a stage is over."""
+
+    def busy() -> list[Executor]:
+        return [each for each in cluster.executors() if any(map(is_python, children(each.process)))]
+
+    executor: Executor = application.until(busy)[0]
     assert send(executor.process, signal.SIGSTOP)
     return executor
+
+
+def is_python(child: Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return "pyspark.daemon" in psutil.Process(child.pid).cmdline()
+    return False
 
 
 def ended(application: Application, directory: Path) -> dict[str, Any]:

@@ -27,12 +27,17 @@ ACL = "{principal: 'User:app', operation: READ, permission: %s, resource: TOPIC,
 
 CASES: list[Case] = [
     ("no sync of groups", "SYC501", FLOW % "" + MOVE, []),
-    ("written once before the move", "SYC501", FLOW % ", sync: {groups: {mode: once}}" + MOVE, []),
+    ("carried until it moves", "SYC501", FLOW % CONTINUOUS + MOVE, []),
     (
-        "every group, and one of them moves",
+        "a group that has moved, and another one",
         "SYC501",
-        FLOW % CONTINUOUS + MOVE,
-        ["flow a-to-b keeps writing positions of `billing`, which the migration moves to b"],
+        FLOW % CONTINUOUS
+        + MOVE
+        + SCAN
+        + "a: {topics: {orders: {}},\n"
+        + "  groups: {billing: {offsets: {orders: {0: 7}}}, g: {offsets: {orders: {0: 7}}}}}\n"
+        + "b: {topics: {orders: {}}, groups: {billing: {state: Stable, members: 2}, g: {state: Stable, members: 1}}}\n",
+        ["flow a-to-b writes positions of `g`, in use at b"],
     ),
     (
         "a group with members at the target",

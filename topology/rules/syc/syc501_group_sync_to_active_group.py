@@ -2,32 +2,30 @@
 
 Why: a group with members refuses the commit; an empty one takes it, and after a pause or restart its consumers jump
 back to where the source's group stood, or forward over records nobody read. Found where a scan sees members at the
-target, where a migration moves the group there while the sync goes on, and where applications run on both sides
-(`active_active`). Use group ids of their own on each side.
+target, and where applications run on both sides (`active_active`). Use group ids of their own on each side.
+
+A group that the flow's migration moves is carried until it moves, and a failover needs that; behind the switch its
+positions at the target are the application's own, which Watershed leaves alone.
 
 Bad:
 
-    flows:
-      - source: a
-        target: b
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b]
         topics: {include: [orders]}
-        sync: {groups: {mode: continuous, include: [billing]}}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          rollback: {none: "the source is switched off the same day"}
+        naming: {policy: prefix}
+        sync: {groups: {mode: continuous}}
 
 Good:
 
-    flows:
-      - source: a
-        target: b
+    pattern:
+      active_active:
+        via: direct
+        members: [a, b]
         topics: {include: [orders]}
-        sync: {groups: {mode: continuous, exclude: [billing]}}
+        naming: {policy: prefix}
+        sync: {groups: {mode: never}}
 
 Source: apache/kafka MirrorCheckpointTask.java, which writes only to groups that are empty or unknown; Amazon MSK
 Replicator, active-active: different group ids
@@ -38,9 +36,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.model import Topology
+from topology.model import Flow, Topology
 from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some, unique
+from topology.rules.mention import labels, plural, some
 from topology.rules.syc.both_ways import both_ways
 from topology.rules.syc.groups import Groups, groups_of, scanned
 
@@ -54,35 +52,23 @@ def check(context: Context) -> Iterator[Problem]:
         groups = groups_of(flow)
         if not groups.running:
             continue
-        yield from _moved(topology, groups)
-        active = _with_members(context, groups)
+        active = _with_members(context, groups, _moved(topology, groups.flow))
         if active:
             yield from active
         elif flow.id not in told:
             yield from _everywhere(topology, groups)
 
 
-def _moved(topology: Topology, groups: Groups) -> Iterator[Problem]:
-    """Groups that the migration moves to the target while the sync goes on."""
-    migration, root = topology.migration, topology.root.at("migration")
-    if migration is None or root is None or migration.flow != groups.flow.id or groups.mode != "continuous":
-        return
-    consumers = [each for wave in root.list("waves") for each in wave.list("consumers") if groups.selects(each.data)]
-    if consumers:
-        names = unique(each.data for each in consumers)
-        yield Problem(
-            "SYC501",
-            f"flow {groups.flow.id} keeps writing positions of {some(names)}, which the migration moves to "
-            f"{groups.flow.target}",
-            labels((groups.span, "goes on after the move"), (consumers[0].span, f"consumes at {groups.flow.target}")),
-            path=f"{groups.flow.path}.sync.groups",
-            ids=(groups.flow.id, *names[:3]),
-            help="leave these groups to the migration, which translates their positions: `exclude` them from the sync",
-        )
+def _moved(topology: Topology, flow: Flow) -> set[str]:
+    """Groups that the migration moves from the flow's source to its target."""
+    migration = topology.migration
+    if migration is None or migration.flow != flow.id:
+        return set()
+    return {group for wave in migration.waves for group in wave.consumers}
 
 
-def _with_members(context: Context, groups: Groups) -> list[Problem]:
-    """Groups that a scan of the target sees at work."""
+def _with_members(context: Context, groups: Groups, moved: set[str]) -> list[Problem]:
+    """Groups that a scan of the target sees at work, but for those that have moved there."""
     inventory = context.inventory
     there = inventory.cluster(groups.flow.target) if inventory is not None else None
     if there is None:
@@ -90,7 +76,7 @@ def _with_members(context: Context, groups: Groups) -> list[Problem]:
     active = [
         there.groups[group.id]
         for group in scanned(context, groups)
-        if group.id in there.groups and there.groups[group.id].members > 0
+        if group.id not in moved and group.id in there.groups and there.groups[group.id].members > 0
     ]
     if not active:
         return []

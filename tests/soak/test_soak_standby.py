@@ -1,0 +1,164 @@
+"""A failover and the way back in a real Airflow with its own two clusters (`make soak`): the source is killed while it
+is written to, a person approves the loss, and the applications' own records are the judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from clusters.settings import connection_settings
+from cutover.journal.chain import Entry, outcome_of
+from cutover.offsets import from_json
+from lab import airflow, apps
+from lab.airflow_rest import Client
+from plugins.watershed_journal import journal_of
+from replicator.apply import apply_plan
+from tests.airflow.live import SETTINGS, Live, database, kill_program, until
+from tests.cutover.dr_scene import BILLING, GROUP, SLOW, TOPIC, Site, site_in, wait_until, workers
+from topology import compile_path
+
+NAME = "standby"
+FILE = """
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: tests}}
+clusters:
+  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
+  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+flows:
+  - source: onprem
+    target: cloud
+    topics: {{include: [{topic}]}}
+    workers: {{engine: process, discovery: 1s, quota: {slow}B/s}}
+    sync: {{groups: {{mode: continuous, interval: 1s}}}}
+  - source: cloud
+    target: onprem
+    state: paused
+    topics: {{include: [{topic}]}}
+    delivery: {{semantics: transactions}}
+    workers: {{engine: process, discovery: 1s}}
+    sync: {{groups: {{mode: continuous, interval: 1s}}}}
+migration:
+  flow: onprem-to-cloud
+  applications:
+    {group}: {{http: "{billing}"}}
+    orders: {{http: "{orders}"}}
+  waves:
+    - name: all
+      topics: [{topic}]
+      consumers: [{group}]
+      producers: [orders]
+      gates:
+        before: [{{lag: {{max_records: 100000, hold: 1s}}}}, {{verify: {{level: L1}}}}]
+        after: [{{stragglers: {{watch: 2s}}}}, {{verify: {{level: L1}}}}]
+      rollback: {{until: 1h, reverse: cloud-to-onprem}}
+"""
+
+
+def begun(site: Site, path: Path) -> None:
+    """The applications run at `onprem`, and the file says so."""
+    at = ["--cluster", "onprem", "--bootstrap", site.lab.clusters["onprem"].bootstrap]
+    site.orders = apps.start(site.apps, "orders", ["lab.orders", "--topics", TOPIC, "--rate", "100", *at])
+    site.billing = apps.start(site.apps, "billing", [*BILLING, *at])
+    apps.wait_for(site.billing, "processed", 50, seconds=180)
+    addresses = {alias: cluster.bootstrap for alias, cluster in site.lab.clusters.items()}
+    http = {"billing": site.billing.http, "orders": site.orders.http}
+    path.write_text(FILE.format(name=NAME, topic=TOPIC, group=GROUP, slow=SLOW, **addresses, **http))
+    site.plan = compile_path(path)
+    apply_plan(site.plan, lambda alias: connection_settings(site.plan.cluster(alias)))
+
+
+@contextmanager
+def lived(site: Site, home: Path) -> Iterator[Live]:
+    """Airflow, with the DAGs of the site's file."""
+    (home / "topologies").mkdir()
+    with database() as url:
+        try:
+            web = airflow.launch(
+                home / "airflow", topologies=home / "topologies", state=home / "state", database=url, settings=SETTINGS
+            )
+            begun(site, home / "topologies" / f"{NAME}.yaml")
+            web = airflow.wait_healthy(web, timeout=600)
+            names = {"orders": site.orders, GROUP: site.billing}
+            yield Live(NAME, home, site.plan, web, Client(web.url), names, url or "")
+        finally:
+            airflow.down(home / "airflow", grace=5.0)
+            for record in (home / "state").rglob("process.json"):
+                kill_program(record.parent)
+
+
+def run(live: Live, kind: str, run_id: str, params: dict[str, object]) -> str:
+    """Begin a run of `kind`__NAME; its DAG."""
+    dag = f"{kind}__{NAME}"
+    live.client.wait_for_dag(dag, 600)
+    live.client.unpause(dag)
+    live.client.trigger(dag, run_id, params)
+    return dag
+
+
+def ended(live: Live, dag: str, run_id: str) -> str:
+    until(lambda: live.client.run_state(dag, run_id) in ("success", "failed"), f"the end of {dag}")
+    return live.client.run_state(dag, run_id)
+
+
+def approved(live: Live, dag: str, run_id: str, task: str, shows: str) -> None:
+    question = live.question(run_id, task, dag)
+    assert shows in question.body, question.body
+    live.user("ops").answer(question, "Approve")
+
+
+def entries(live: Live, run_id: str) -> list[Entry]:
+    return journal_of(live.plan, "a test").refresh().run(run_id)
+
+
+def expected(site: Site, failover: list[Entry]) -> tuple[int, int]:
+    """Records that the group never gets, and those it gets twice, by what the failover wrote down: it goes on where it
+    was carried to, and what was not copied is gone unless it had processed that before."""
+    assert failover[-1].observation["state"] == "done"
+    cut, placed = outcome_of(failover, "cut_workers_off"), outcome_of(failover, "place_groups")
+    assert cut is not None
+    assert placed is not None
+    copied, ends = from_json(cut[0]["copied"]), {place: each.source_end for place, each in site.reports().items()}
+    landed, processed = site.at_source(from_json(placed[0]["groups"][GROUP]["target"])), site.processed()
+    done = {place: processed.get(place, 0) for place in site.places}
+    lost = sum(len(range(max(copied[p], done[p]), ends[p])) for p in site.places)
+    return lost, sum(max(0, min(copied[p], done[p]) - landed[p]) for p in site.places)
+
+
+@pytest.mark.usefixtures("minutes")
+def test_the_source_dies_and_applications_go_there_and_back(tmp_path: Path) -> None:
+    with site_in(tmp_path / "site") as site, lived(site, tmp_path) as live:
+        with workers(site.plan, "cloud", tmp_path) as start:
+            start()
+            wait_until(lambda: site.reported_lag() > 300 and len(site.carried()) == len(site.places))
+            refused = run(live, "failover", "alive", {})
+            assert ended(live, refused, "alive") == "failed"  # a source that answers is migrated
+            assert any("though_source_answers" in line for lines in live.failures(refused, "alive").values()
+                       for line in lines)  # fmt: skip
+            site.kill()
+            live.apps.update({"orders": site.orders, GROUP: site.billing})
+            there = run(live, "failover", "dead", {})
+            approved(live, there, "dead", "everything.accept_loss", "What is lost")
+            assert ended(live, there, "dead") == "success", live.failures(there, "dead")
+        assert set(live.where("orders", GROUP).values()) == {("running", "cloud")}
+        lost, repeated = expected(site, entries(live, "failover.dead"))
+        assert lost > 0
+        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 200, seconds=180)
+        site.revive()
+        wait_until(lambda: site.leads("onprem"))
+        with workers(site.plan, "onprem", tmp_path) as start:
+            start()
+            unsaid = run(live, "failback", "unsaid", {})
+            assert ended(live, unsaid, "unsaid") == "failed"
+            assert any("parameter divergence" in line for lines in live.failures(unsaid, "unsaid").values()
+                       for line in lines)  # fmt: skip
+            back = run(live, "failback", "skip", {"divergence": "skip"})
+            approved(live, back, "skip", "everything.approval", "records that were never copied")
+            assert ended(live, back, "skip") == "success", live.failures(back, "skip")
+        assert set(live.where("orders", GROUP).values()) == {("running", "onprem")}
+        assert entries(live, "failback.skip")[-1].observation["state"] == "done"
+        group = site.settled()
+        assert (group.lost, group.repeated, group.out_of_order_per_key) == (lost, repeated, 0), group

@@ -83,7 +83,7 @@ bench-cutover: env jars ## seconds without writes of each strategy and by hand, 
 SOAK_MINUTES ?= 30
 SOAK_PROOFS ?= 200
 SOAK_ROUNDS ?= 5
-soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic
+soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done

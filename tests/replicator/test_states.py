@@ -176,9 +176,10 @@ def test_what_librdkafka_is_really_given(monkeypatch: pytest.MonkeyPatch) -> Non
 
         def subscribe(self, *_: object, **__: object) -> None: ...
 
-    from replicator import desired, membership
+    from clusters import reader
+    from replicator import membership
 
-    for module in (desired, membership):
+    for module in (reader, membership):
         monkeypatch.setattr(module, "Consumer", Recorded)
     DesiredState(settings)
     membership.Membership(settings, "group", "client", lambda _: None)

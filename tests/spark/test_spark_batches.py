@@ -78,7 +78,7 @@ def filled(kafka_pair, topic_name: str) -> int:
     """The topic with committed, aborted and plain records; how many of them are committed."""
     settings = settings_of(kafka_pair)["onprem"]
     with Admin(settings) as admin:
-        admin.create_topic(topic_name, PARTITIONS)
+        admin.create_topic(topic_name, PARTITIONS, configs={"retention.ms": "-1"})
     sending = producer(settings, **{"compression.type": "zstd", "batch.num.messages": 20})
     put(sending, topic_name, 600)
     sending.flush()
@@ -260,7 +260,7 @@ def test_a_topic_made_anew_is_never_read_for_the_old_one(kafka_pair, topic_name:
     path = tmp_path / "plan.json"
     path.write_text(plan_json(plan_for(settings, topic_name, topic_name)))
     with Admin(settings["onprem"]) as admin:
-        topic = admin.create_topic(topic_name, 1)
+        topic = admin.create_topic(topic_name, 1, configs={"retention.ms": "-1"})
     sending = producer(settings["onprem"])
     put(sending, topic_name, 10)
     sending.flush()

@@ -55,7 +55,7 @@ def noted(offset: dict[str, Any]) -> dict[str, Any]:
 def onprem(kafka_pair, topic_name: str) -> ConnectionSettings:
     settings = settings_of(kafka_pair)["onprem"]
     with Admin(settings) as admin:
-        admin.create_topic(topic_name, 1)
+        admin.create_topic(topic_name, 1, configs={"retention.ms": "-1"})
     filled(settings, topic_name, 100)
     return settings
 

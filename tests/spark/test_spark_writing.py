@@ -48,8 +48,8 @@ class World:
         self.path = path
         self.writing = Writing(plan.cluster("onprem"), self.target)
         with Admin(settings) as admin:
-            admin.create_topic(self.source, 2)
-            admin.create_topic(self.target, 2)
+            admin.create_topic(self.source, 2, configs={"retention.ms": "-1"})
+            admin.create_topic(self.target, 2, configs={"retention.ms": "-1"})
         sending = producer(settings, **{"compression.type": "lz4", "batch.num.messages": 50})
         put(sending, self.source, 500)
         sending.flush()

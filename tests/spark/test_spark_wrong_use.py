@@ -149,7 +149,7 @@ def test_wrong_use_is_an_error_with_a_summary(
     source, target = (settings[alias].bootstrap[0] for alias in ("onprem", "cloud"))
     for each in settings.values():
         with Admin(each) as admin:
-            admin.create_topic(topic_name, 1, 1, {})
+            admin.create_topic(topic_name, 1, 1, {"retention.ms": "-1"})  # the records are old
     append(settings["onprem"], topic_name, {0: packed(a_log(1, 20))})
     pinned = ", cluster_id: AAAAAAAAAAAAAAAAAAAAAA" if asked == ["pinned"] else ""
     if asked == ["unreachable"]:

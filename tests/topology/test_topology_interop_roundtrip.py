@@ -92,7 +92,8 @@ def compare(one: Flow, other: Flow, said: list[str]) -> None:
     if groups == "continuous":
         for key in ("include", "exclude"):
             sides = [flow.settings.texts("sync", "groups", key) for flow in (one, other)]
-            found = [{name for name in NAMES if any(each.matches(name) for each in side)} for side in sides]
+            chosen = [side or ((Selector("glob", "*"),) if key == "include" else ()) for side in sides]
+            found = [{name for name in NAMES if any(each.matches(name) for each in side)} for side in chosen]
             assert found[0] == found[1], sides
     acls = one.settings.get("sync", "acls", "mode", default="never")
     assert other.settings.get("sync", "acls", "mode") == (acls if acls == "continuous" else "never")

@@ -222,7 +222,12 @@ def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(kafka_pair, to
 
 
 def limited(settings: ConnectionSettings, what: str, bytes_a_second: float | None) -> None:
-    """Sets or removes a broker's quota for our client id; returns when the broker knows it."""
+    """Sets or removes a broker's quota for our client id; returns when the broker knows it.
+
+    What a test before this one read counts for eleven seconds (`quota.window.num`), and a connection is muted for as
+    long as that takes at the new rate: quarters of an hour, behind a fast one."""
+    if bytes_a_second is not None:
+        time.sleep(12)
     entity = quotas.EntityData(entity_type="client-id", entity_name="watershed")
     op = quotas.OpData(key=what, value=f64(bytes_a_second or 0.0), remove=bytes_a_second is None)
     entry = quotas.EntryData(entity=(entity,), ops=(op,))

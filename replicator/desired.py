@@ -79,8 +79,7 @@ class DesiredState:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._position = max(self._position, message.offset() or 0)
             elif not of_a_group(error):  # it is tried again, and what is known so far still holds
-                told = str(cluster_error(self.settings, error, doing=f"reading {FLOWS}", topic=FLOWS))
-                log.warning("topic cannot be followed", extra={"topic": FLOWS, "reason": told})
+                log.warning("topic cannot be followed", extra={"topic": FLOWS, "reason": error.str()})
 
     def close(self) -> None:
         self._consumer.close()

@@ -26,6 +26,7 @@ from lab.load import create_topics
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from topology.plan import Application, Plan, Wave, sealed
 from topology.plan import Migration as PlanMigration
+from topology.sync import GroupSync, Sync
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -69,7 +70,9 @@ class Shop:
         migration = PlanMigration(
             base.flows[0].id, "consumers_first", (wave,), {self.name: Application(self.billing.http), **addresses}
         )
-        return sealed(replace(base, migration=migration))
+        # As where a failover is prepared for: positions are carried before, meanwhile, and behind the switch.
+        carrying = replace(base.flows[0], sync=Sync(groups=GroupSync("continuous", interval_ms=1_000)))
+        return sealed(replace(base, flows=(carrying, *base.flows[1:]), migration=migration))
 
     def prove(self, wanted: Prove) -> ProofSeen:
         proven = unproven = 0

@@ -3,6 +3,8 @@
 A copy in such a topic is complete and wrong: whatever goes by time (retention, offsets for times, stream windows) sees
 the time of copying. A topic that says so is held before the first batch (`replicator.targets`); one that says something
 else, or was changed meanwhile, is found by the broker's own answers.
+
+A batch that somebody else wrote under our producer id is answered for in the same way: see `replicator.repeated`.
 """
 
 from __future__ import annotations
@@ -32,4 +34,5 @@ def restamped(target_topic: str, batch: Batch, answer: ProducedPartition) -> Lou
         f"records at target offsets {stored}, the newest of which is of {batch.max_timestamp} ms",
         source=Span(batch.base, batch.end),
         target=stored,
+        sent=batch,
     )

@@ -8,8 +8,11 @@ for each.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from replicator.batch import Batch
 
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"
@@ -82,7 +85,7 @@ class Loud:
     """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets.
 
     source, target: the offsets concerned on either side, as far as they are known. expected_id, found_id: topic ids
-    where another topic stands than the ledger's.
+    where another topic stands than the ledger's. sent: a batch whose answer leaves open what stands at `target`.
     """
 
     state: str
@@ -91,6 +94,7 @@ class Loud:
     target: Span | None = None
     expected_id: uuid.UUID | None = None
     found_id: uuid.UUID | None = None
+    sent: Batch | None = field(default=None, compare=False, repr=False)
 
     @property
     def remedy(self) -> str:

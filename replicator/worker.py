@@ -35,6 +35,7 @@ from replicator.looks import Looks
 from replicator.membership import Membership
 from replicator.partition import PartitionKey
 from replicator.placer import Placer
+from replicator.repeated import Stored
 from replicator.routes import Routes
 from replicator.scrape import Scrape
 from replicator.seat import Seat
@@ -104,6 +105,7 @@ class Worker:
         self._acknowledger = Acknowledger(self._writer)
         self._acknowledger.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
+        self._stored = Stored(target, self._pool)
         decisions = Decisions(target, self._writer, f"worker {worker_id}")
         self._discovery = Discovery(target, connect, decisions=decisions)
         self._senders = Senders(target, self._writer)
@@ -265,9 +267,13 @@ class Worker:
                 route.copy.stop.set()
             if not route.copy.idle:
                 continue
+            trouble = route.copy.trouble
+            if isinstance(trouble, Loud) and trouble.sent is not None:
+                trouble = self._stored.told(seat.key, trouble)
+                if trouble is None:
+                    continue
             self._routes.remove(route)
             seat.left_route()
-            trouble = route.copy.trouble
             if isinstance(trouble, Loud):
                 self._log_loud(seat, trouble)  # also where the partition is another worker's by now
                 if trouble.state == restamped.STATE:

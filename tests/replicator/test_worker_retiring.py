@@ -11,8 +11,9 @@ import pytest
 from clusters.flows import FlowRecord
 from replicator.partition import PartitionKey
 from replicator.seat import Seat
-from replicator.states import LookAgain, Loud
+from replicator.states import LookAgain, Loud, Span
 from replicator.worker import Worker
+from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -23,16 +24,23 @@ KEY = PartitionKey("a-to-b", "orders", "orders", 3)
 def retired(trouble: Loud | LookAgain, state: Any, *, wanted: bool) -> tuple[Seat, list[str]]:
     """The seat afterwards, and the flows whose limits are asked again."""
     asked: list[str] = []
-    worker: Any = object.__new__(Worker)
-    worker._routes = SimpleNamespace(remove=lambda _route: None)
+    seat, _removed, worker = retiring(trouble, state, wanted=wanted)
     worker._discovery = SimpleNamespace(ask_limits=asked.append)
+    worker._retire()
+    return seat, asked
+
+
+def retiring(trouble: Loud | LookAgain, state: Any = "running", *, wanted: bool = True) -> tuple[Seat, list[Any], Any]:
+    """A seat whose copy ended in trouble, the routes that its worker takes off, and the worker."""
+    removed: list[Any] = []
+    worker: Any = object.__new__(Worker)
+    worker._routes = SimpleNamespace(remove=removed.append)
     came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0)
     route: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     seat = Seat(KEY, record, wanted=wanted, route=route)
     worker._seats = {KEY: seat}
-    worker._retire()
-    return seat, asked
+    return seat, removed, worker
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
@@ -49,3 +57,14 @@ def test_a_loud_end_is_always_told(caplog, state, wanted):
 def test_what_is_only_looked_at_again_is_not_told(caplog):
     seat, asked = retired(LookAgain("paused"), "paused", wanted=True)
     assert (seat.stopped, seat.waiting_for, asked, caplog.records) == (None, "", [], [])
+
+
+def test_nothing_is_retired_before_it_is_known_what_stands_at_the_target() -> None:
+    open_ = Loud("append_time", "stamped at 7", target=Span(7, 8), sent=batch_of(data(5)))
+    known: list[Loud | None] = [Loud("target_foreign_write", "forged at 7"), None]
+    seat, removed, worker = retiring(open_)
+    worker._stored = SimpleNamespace(told=lambda _key, _told: known.pop())
+    worker._retire()
+    assert (removed, seat.stopped) == ([], None)
+    worker._retire()
+    assert (len(removed), seat.stopped) == (1, Loud("target_foreign_write", "forged at 7"))

@@ -1,9 +1,9 @@
 """Answers that leave open what stands at the target: a batch that was stamped, or one that somebody else wrote.
 
 Where somebody wrote under our producer id with the sequence number that was next, the broker takes our batch for a
-repetition of that one: it answers with its time and its offset, and stores nothing. A topic that stamps answers alike. To
-go on behind the former would lose records, so what stands there is read before the partition is called the one or the
-other.
+repetition of that one: it answers with its time and its offset, and stores nothing. A topic that stamps answers alike.
+To go on behind the former would lose records, so what stands there is read before the partition is called the one or
+the other.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def as_stored(told: Loud, batch: Batch | None) -> Loud:
         return replace(told, sent=None)
     return Loud(
         "target_foreign_write",
-        f"the batch at target offsets {Span(batch.base, batch.end)} is somebody else's, written as this flow's producer "
-        f"{batch.producer_id} epoch {batch.producer_epoch} with sequence {batch.base_sequence}, which was our next: the "
-        f"target took source offsets {told.source} for a repetition of it and did not store them",
+        f"the batch at target offsets {Span(batch.base, batch.end)} is somebody else's, written as this flow's "
+        f"producer {batch.producer_id} epoch {batch.producer_epoch} with sequence {batch.base_sequence}, which was our "
+        f"next: the target took source offsets {told.source} for a repetition of it and did not store them",
         source=told.source,
         target=Span(batch.base, batch.end),
     )
@@ -103,7 +103,8 @@ def stored(target: ConnectionSettings, key: PartitionKey, told: Loud) -> Batch |
         (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
     if answer.error:
         raise RequestRefused(
-            f"cluster {target.alias} answers {codes.name_of(answer.error)} to a Fetch of {key.target_topic}-{key.partition}",
+            f"cluster {target.alias} answers {codes.name_of(answer.error)} to a Fetch of "
+            f"{key.target_topic}-{key.partition}",
             alias=target.alias,
             topic=key.target_topic,
             partition=key.partition,

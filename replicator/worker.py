@@ -269,9 +269,10 @@ class Worker:
                 continue
             trouble = route.copy.trouble
             if isinstance(trouble, Loud) and trouble.sent is not None:
-                trouble = self._stored.told(seat.key, trouble)
-                if trouble is None:
+                told = self._stored.told(seat.key, trouble)
+                if told is None:
                     continue
+                trouble = told
             self._routes.remove(route)
             seat.left_route()
             if isinstance(trouble, Loud):

@@ -1,4 +1,4 @@
-"""Answers that a stamping topic and a forged batch have in common: what stands at the target tells which of both it is."""
+"""Answers that a stamping topic and a forged batch have in common: what stands at the target tells which it is."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Now(Executor):
         done: Future[Any] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised again by `result`
             done.set_exception(error)
         return done
 

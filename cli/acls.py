@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusters.rights import Right, Role
     from topology.plan import Plan
 
-ROLES = ("apply", "worker", "observe", "verify", "migrate")
+ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 
 
 @click.command(epilog="Example: topology acls orders.yaml --role worker --principal User:watershed-worker")
@@ -43,6 +43,8 @@ def acls(path: Path, role: Role, cluster: str | None, principal: str, check: boo
     needed = rights(plan, role, cluster)
     if not needed and role == "migrate" and plan.migration is None:
         raise click.UsageError(f"{path} has no migration, so the role `migrate` needs nothing")
+    if not needed and role == "align":
+        raise click.UsageError(f"{path} has no flow with `offsets: aligned`, so the role `align` needs nothing")
     if check:
         return _check(plan, role, needed, form)
     if form == "json":
@@ -57,14 +59,9 @@ def acls(path: Path, role: Role, cluster: str | None, principal: str, check: boo
 
 
 def _check(plan: Plan, role: Role, needed: tuple[Right, ...], form: str) -> int:
-    from clusters.preflight import missing_rights
+    from clusters.preflight import missing_among
 
-    connect = connector(plan)
-    found = [
-        missing
-        for alias in sorted({right.cluster for right in needed})
-        for missing in missing_rights(connect(alias), [right for right in needed if right.cluster == alias])
-    ]
+    found = missing_among(role, needed, connector(plan))
     if form == "json":
         rows = [asdict(missing.right) | {"on": missing.on} for missing in found]
         click.echo(json.dumps({"schema": 1, "topology": plan.topology, "role": role, "missing": rows}, indent=2))

@@ -14,6 +14,7 @@ from cli.moved import moved
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
+    from clusters.rights import Role
     from topology.drift import Difference
 
 
@@ -44,13 +45,13 @@ def apply(path: Path, yes: bool, form: str) -> int:
     for each in undone_at(path):
         click.echo(f"note: {each}", err=True)
     connect = connector(plan)
-    lacking = missing_of_role(plan, "apply", connect)
+    roles: tuple[Role, ...] = ("apply", "align")
+    lacking = {role: found for role in roles if (found := missing_of_role(plan, role, connect))}
     if lacking:
-        for missing in lacking:
+        for missing in (each for found in lacking.values() for each in found):
             click.echo(str(missing), err=True)
-        click.echo(
-            "nothing was changed; `topology acls --role apply --format commands` shows how to give them", err=True
-        )
+        how = " and ".join(f"`topology acls --role {role} --format commands`" for role in lacking)
+        click.echo(f"nothing was changed; {how} shows how to give them", err=True)
         return 1
     left: list[Difference] = []
     changes = apply_plan(plan, connect, say, left.append)

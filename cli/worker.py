@@ -67,7 +67,8 @@ def _tell_missing_rights(plan: Plan, target: str, connect: Callable[[str], Conne
     log = logging.getLogger("watershed.worker")
     served = replace(plan, flows=tuple(flow for flow in plan.flows if flow.target == target))
     try:
-        for missing in missing_of_role(served, "worker", connect):
+        lacking = missing_of_role(served, "worker", connect) + missing_of_role(served, "align", connect)
+        for missing in lacking:
             log.warning("right missing", extra={"cluster": missing.right.cluster, "reason": str(missing)})
     except ClusterError as error:
         log.warning("rights unknown", extra={"reason": str(error)})

@@ -82,12 +82,18 @@ def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> lis
 
 def missing_of_role(plan: Plan, role: Role, connect_to: Callable[[str], ConnectionSettings]) -> list[MissingRight]:
     """What the role lacks on all clusters of a plan. Raises ClusterError."""
-    needed = rights(plan, role)
-    return [
-        missing
-        for alias in sorted({right.cluster for right in needed})
-        for missing in missing_rights(connect_to(alias), [right for right in needed if right.cluster == alias])
-    ]
+    return missing_among(role, rights(plan, role), connect_to)
+
+
+def missing_among(
+    role: Role, needed: Sequence[Right], connect_to: Callable[[str], ConnectionSettings]
+) -> list[MissingRight]:
+    """What is missing of rights of a role on several clusters, asked with its account. Raises ClusterError."""
+    found: list[MissingRight] = []
+    for alias in sorted({right.cluster for right in needed}):
+        settings = connect_to(alias).aligning() if role == "align" else connect_to(alias)
+        found += missing_rights(settings, [right for right in needed if right.cluster == alias])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """Which ACLs each role needs, and nothing more: derived from the plan, without asking a cluster.
 
 Roles: `worker` copies; `apply` writes the desired state and creates topics; `observe` reads (status, offsets, trace,
-plan, scan); `verify` reads both sides for the proof; `migrate` moves groups. Operations and what each request needs:
-Kafka's documentation, "Operations and resources on protocols"; what implies what: READ, WRITE, DELETE and ALTER imply
-DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS (AclAuthorizer). Tried on a broker with an authorizer by the tests.
+plan, scan); `verify` reads both sides for the proof; `migrate` moves groups; `align` deletes filler for
+`offsets: aligned`. It alone has DELETE on topics, which brokers ask for records and for whole topics alike.
+
+Operations and what each request needs: Kafka's documentation, "Operations and resources on protocols"; what implies
+what: READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS (AclAuthorizer). Tried on a
+broker with an authorizer by the tests.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from topology.plan import Migration, Plan, PlanFlow
 from topology.selectors import Selector
 from topology.sync import Mode
 
-Role = Literal["apply", "worker", "observe", "verify", "migrate"]
+Role = Literal["apply", "worker", "observe", "verify", "migrate", "align"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Resource = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
 CLUSTER_NAME = "kafka-cluster"  # org.apache.kafka.common.resource.Resource.CLUSTER_NAME
@@ -91,6 +94,10 @@ def _of_flow(plan: Plan, flow: PlanFlow, role: Role) -> Iterator[Right]:
     elif role == "verify":
         yield from _verify(flow)
         yield from _groups(plan, flow, ("once", "continuous"), reading=True)
+    elif role == "align":
+        if flow.offsets == "aligned":
+            yield from _topics(flow, "target", "DELETE", "delete filler below the source's log start (DeleteRecords)")
+            yield _topic(flow.target, PROBE, "DELETE", "try once whether records can be deleted (`offsets: aligned`)")
     elif plan.migration is not None and plan.migration.flow == flow.id:
         yield from _migrate(plan, flow)
 
@@ -126,7 +133,6 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     why = "journal a gap that is accepted by the file, or that grew as far as an order allows"
     yield _topic(flow.target, JOURNAL, "WRITE", why)
     if flow.offsets == "aligned":
-        yield from _topics(flow, "target", "DELETE", "delete filler below the source's log start (DeleteRecords)")
         yield from _topics(flow, "target", "ALTER_CONFIGS", "set what filling needs, and set it back")
         yield from _aligning(flow)
 
@@ -157,8 +163,8 @@ def _apply(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
 
 
 def _aligning(flow: PlanFlow) -> Iterator[Right]:
-    """What the probe needs, and filling gaps."""
-    for operation in ("CREATE", "READ", "WRITE", "DELETE"):
+    """What the probe needs, and filling gaps, beside what the role `align` does."""
+    for operation in ("CREATE", "READ", "WRITE"):
         yield _topic(flow.target, PROBE, operation, "try once whether logs can be filled (`offsets: aligned`)")
     name = f"{FILLING}{flow.id}|"
     yield Right(flow.target, "TRANSACTIONAL_ID", name, "PREFIXED", "WRITE", "fill logs and gaps exactly")

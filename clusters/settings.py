@@ -42,10 +42,11 @@ class Kerberos:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the settings were resolved from. environ None: this process's own."""
+    """What the settings were resolved from. environ None: this process's own. aligning: as the role `align`."""
 
     cluster: PlanCluster
     environ: Mapping[str, str] | None = None
+    aligning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,22 @@ class ConnectionSettings:
         if self.origin is None:
             return self
         environ = os.environ if self.origin.environ is None else self.origin.environ
-        return replace(self, **_resolved(self.origin.cluster, environ))
+        return replace(self, **_resolved(self.origin.cluster, environ, aligning=self.origin.aligning))
+
+    def aligning(self) -> ConnectionSettings:
+        """The account that deletes records for `offsets: aligned`; without `align_credentials` the same one.
+
+        Raises `SecretMissing`.
+        """
+        if self.origin is None or not self.has_aligner:
+            return self
+        return replace(self, origin=replace(self.origin, aligning=True)).renewed()
+
+    @property
+    def has_aligner(self) -> bool:
+        """Whether `offsets: aligned` deletes records with another account than this one."""
+        origin = self.origin
+        return origin is not None and not origin.aligning and origin.cluster.security.align_credentials is not None
 
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Configuration of a confluent-kafka client made now; `extra` (dotted keys) wins. Its own log is silent.
@@ -157,16 +173,21 @@ def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None 
     )
 
 
-def _resolved(cluster: PlanCluster, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields that come from references."""
+def _resolved(cluster: PlanCluster, environ: Mapping[str, str], *, aligning: bool = False) -> dict[str, Any]:
+    """The fields that come from references. aligning: the account is that of `align_credentials`."""
     security = cluster.security
+    what, credentials = "credentials", security.credentials
+    if aligning and security.align_credentials is not None:
+        what, credentials = "align_credentials", security.align_credentials
+        if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
+            security = replace(security, certificate=None, key=None, key_password=None)
     vault = secrets.Vault(cluster.alias, environ)
     username = password = certificate = None
-    if security.credentials is not None:
+    if credentials is not None:
         if security.protocol == "SSL":
-            certificate = vault.path("credentials", security.credentials)
+            certificate = vault.path(what, credentials)
         else:
-            username, password = vault.account("credentials", security.credentials)
+            username, password = vault.account(what, credentials)
     if security.certificate is not None:
         certificate = vault.path("certificate", security.certificate)
     oauth, kerberos = security.oauth, security.kerberos

@@ -129,7 +129,8 @@ class Kerberos:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`."""
+    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`. align_credentials: of
+    the account that deletes records for `offsets: aligned`, where that is another one."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: str | None = None
@@ -140,10 +141,12 @@ class Security:
     key_password: SecretRef | None = None
     oauth: OAuth | None = None
     kerberos: Kerberos | None = None
+    align_credentials: SecretRef | None = None
 
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)
-        for late in ("key_password", "oauth", "kerberos"):  # left out where unused: older plans keep their hash
+        # Left out where unused: older plans keep their hash.
+        for late in ("key_password", "oauth", "kerberos", "align_credentials"):
             if value[late] is None:
                 del value[late]
         if self.oauth is not None:
@@ -152,7 +155,7 @@ class Security:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Security:
-        references = ("credentials", "ca", "certificate", "key", "key_password")
+        references = ("credentials", "ca", "certificate", "key", "key_password", "align_credentials")
         return cls(
             protocol=value["protocol"],
             mechanism=value["mechanism"],

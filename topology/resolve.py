@@ -143,6 +143,7 @@ def _security(value: Value) -> Security:
         protocol=value.get("protocol", default="PLAINTEXT"),
         mechanism=value.get("mechanism"),
         credentials=value.get("credentials"),
+        align_credentials=value.get("align_credentials"),
         ca=value.get("ca"),
         certificate=value.get("certificate"),
         key=value.get("key"),

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from clusters.alignments import AlignmentRecord, agree, read_alignments
@@ -22,6 +23,7 @@ from clusters.surface import Administration
 from clusters.wire.alignment import AlignmentWire
 from clusters.wire.connection import connect
 from replicator.aligned.budget import Estimate, Gaps, PartitionCost, estimate, refusal
+from replicator.aligned.log import deleter
 from replicator.aligned.probe import Probed, Probes
 from replicator.aligned.topic import POLICY, prepared, restored, taken_back, while_filling
 from replicator.ledger import read_ledger
@@ -215,7 +217,10 @@ def probed_cluster(settings: ConnectionSettings, admin: Administration, flow: st
     def connected(address: Address | None) -> AlignmentWire:
         return connect(settings, address)
 
-    return PROBES.of(admin, settings.alias, connected, flow, lambda: transaction_version(settings))
+    if settings.has_aligner:  # a login that fails is no answer of the cluster: what is decided by it stays for ever
+        connect(settings.aligning()).close()
+    version = partial(transaction_version, settings)
+    return PROBES.of(admin, settings.alias, connected, flow, version, deleter(settings))
 
 
 def modes(settings: ConnectionSettings, flow: str) -> Mapping[str, AlignmentRecord]:

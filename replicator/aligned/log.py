@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
+from clusters.settings import ConnectionSettings
 from clusters.surface import LogRange
 from clusters.wire import codes
 from clusters.wire.alignment import AlignmentWire
+from clusters.wire.connection import connect
 from clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPartition
 from replicator.batch import Batch, batches_in
 from replicator.look import Address
@@ -25,9 +27,17 @@ _HEARD_S: Final = 5.0
 _MOVING: Final = codes.LOOK_AGAIN | {codes.OFFSET_NOT_AVAILABLE}
 
 
+def deleter(target: ConnectionSettings) -> WireTo | None:
+    """Opens connections as the account that deletes records; None where that is the one that does the rest."""
+    if not target.has_aligner:
+        return None
+    return lambda address: connect(target.aligning(), address)
+
+
 @dataclass(slots=True)
 class TargetLog:
-    """`connect` opens connections to the target cluster; one to the leader is kept. Not thread-safe.
+    """`connect` opens connections to the target cluster; one to the leader is kept. Not thread-safe. `deleting` opens
+    those on which records are deleted, where another account does that.
 
     Methods raise ClusterError: Unreachable when a connection is lost (what was under way may have been done),
     TopicMissing when the topic is gone or is another one, Unauthorised, RequestRefused.
@@ -38,6 +48,7 @@ class TargetLog:
     topic: str
     topic_id: uuid.UUID
     partition: int
+    deleting: WireTo | None = None
     _leader: AlignmentWire | None = field(default=None, init=False)
 
     def __str__(self) -> str:
@@ -98,10 +109,22 @@ class TargetLog:
         """DeleteRecords; returns when the log start is `offset` or more on every in-sync replica."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            error, _start = self.leader().delete_records(self.topic, self.partition, offset)
+            error = self._delete(offset)
             if error == codes.NONE:
                 return
             self._again_or_raise(error, "DeleteRecords", deadline)
+
+    def _delete(self, offset: int) -> int:
+        if self.deleting is None:
+            return self.leader().delete_records(self.topic, self.partition, offset)[0]
+        address = self._led_by()
+        if address is None:
+            return codes.LEADER_NOT_AVAILABLE
+        other = self.deleting(address)
+        try:
+            return other.delete_records(self.topic, self.partition, offset)[0]
+        finally:
+            other.close()
 
     def batches(self, start: int, end: int, *, max_wait_ms: int = 0) -> Iterator[Batch]:
         """What is stored between two offsets, control batches as well; ends early where nothing more comes.

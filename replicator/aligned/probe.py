@@ -69,13 +69,19 @@ class Probes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(
-        self, admin: Administration, alias: str, connect: WireTo, flow: str, transaction_version: Callable[[], int]
+        self,
+        admin: Administration,
+        alias: str,
+        connect: WireTo,
+        flow: str,
+        transaction_version: Callable[[], int],
+        deleting: WireTo | None = None,
     ) -> Probed:
         """The answer about a cluster, asked for the first time if need be; see `probe`."""
         cluster_id = admin.cluster_id()
         with self._lock:
             if cluster_id not in self._known:
-                self._known[cluster_id] = probe(admin, alias, connect, flow, transaction_version())
+                self._known[cluster_id] = probe(admin, alias, connect, flow, transaction_version(), deleting)
             return self._known[cluster_id]
 
     def forget(self, cluster_id: str) -> None:
@@ -84,9 +90,16 @@ class Probes:
             self._known.pop(cluster_id, None)
 
 
-def probe(admin: Administration, alias: str, connect: WireTo, flow: str, transaction_version: int) -> Probed:
+def probe(
+    admin: Administration,
+    alias: str,
+    connect: WireTo,
+    flow: str,
+    transaction_version: int,
+    deleting: WireTo | None = None,
+) -> Probed:
     """Try everything once. flow: whose transactional ids are used. transaction_version: finalized, see
-    `replicator.transactions.senders.transaction_version`.
+    `replicator.transactions.senders.transaction_version`. deleting: as of `TargetLog`.
 
     Raises Unreachable when the cluster does not answer, ClusterError when it has no answer just now; what it refuses is
     part of the answer.
@@ -99,7 +112,7 @@ def probe(admin: Administration, alias: str, connect: WireTo, flow: str, transac
     except ClusterError as error:
         why = f"topic {PROBE}, on which it would be tried, cannot be had: {error}"
         return Probed(cluster_id, why, why, why, transaction_version)
-    log = TargetLog(connect, alias, PROBE, topic.topic_id, 0)
+    log = TargetLog(connect, alias, PROBE, topic.topic_id, 0, deleting)
     trying = _Trying(log, flow, transaction_version >= 2)
     try:
         fills, transactions = _tried(trying.filling, log.lost), _tried(trying.transaction, log.lost)

@@ -19,7 +19,7 @@ from clusters.wire.connection import connect
 from replicator.aligned.copy import AlignedCopy, Gap
 from replicator.aligned.fill import Filling, fill
 from replicator.aligned.gaps import GapFiller, Way
-from replicator.aligned.log import TargetLog
+from replicator.aligned.log import TargetLog, deleter
 from replicator.errors import Misaligned
 from replicator.look import Address
 from replicator.route import Route
@@ -181,7 +181,8 @@ class Work:
 
     def _log(self, copy: AlignedCopy) -> TargetLog:
         key = copy.key
-        return TargetLog(self._connect, self.target.alias, key.target_topic, copy.target_id, key.partition)
+        alias, deleting = self.target.alias, deleter(self.target)
+        return TargetLog(self._connect, alias, key.target_topic, copy.target_id, key.partition, deleting)
 
     def _connect(self, address: Address | None) -> AlignmentWire:
         return connect(self.target, address)

@@ -136,3 +136,29 @@ def test_errors_travel_between_processes() -> None:
     lost = pickle.loads(pickle.dumps(errors.Unreachable.at("a", ["h:1"], "refused")))
     assert lost.bootstrap == ("h:1",)
     assert all(kind.exit_code == 2 for kind in errors.ClusterError.__subclasses__())
+
+
+def test_the_account_that_aligns_is_another_one_only_where_it_is_named() -> None:
+    declared = Security("SASL_SSL", "PLAIN", SecretRef("env", "ID"))
+    environ = {"ID": f"id:{SECRET}", "OTHER": f"other:{SECRET}2"}
+    alone = connection_settings(PlanCluster("cloud", ("k:1",), None, declared), environ)
+    assert alone.aligning() is alone
+    both = replace(declared, align_credentials=SecretRef("env", "OTHER"))
+    settings = connection_settings(PlanCluster("cloud", ("k:1",), None, both), environ)
+    assert (settings.username, settings.aligning().username) == ("id", "other")
+    assert settings.aligning().renewed().password == f"{SECRET}2"
+    assert not settings.aligning().has_aligner
+    del environ["OTHER"]
+    with pytest.raises(errors.SecretMissing, match=r"security\.align_credentials: secret {env: OTHER} is not set"):
+        settings.aligning()
+
+
+def test_the_account_that_aligns_by_certificate(tmp_path: Path) -> None:
+    for name in ("client.pem", "key.pem", "other.pem"):
+        (tmp_path / name).write_text("-----BEGIN")
+    client, key, other = (SecretRef("file", str(tmp_path / f"{name}.pem")) for name in ("client", "key", "other"))
+    declared = Security("SSL", certificate=client, key=key, align_credentials=other)
+    settings = connection_settings(PlanCluster("cloud", ("k:1",), None, declared), {})
+    assert (settings.certificate_file, settings.key_file) == (client.name, key.name)
+    aligning = settings.aligning()
+    assert (aligning.certificate_file, aligning.key_file) == (other.name, None)

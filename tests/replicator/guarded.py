@@ -19,7 +19,7 @@ from lab.broker import HOST, free_ports
 from topology.plan import Plan, PlanCluster, SecretRef, Security, sealed
 
 PASSWORD = "of-the-test"
-USERS = ("apply", "worker", "probe", "onlooker", "nobody")
+USERS = ("apply", "worker", "observe", "verify", "migrate", "align", "probe", "onlooker", "nobody")
 
 
 @dataclass(frozen=True, slots=True)

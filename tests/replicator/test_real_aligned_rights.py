@@ -1,9 +1,10 @@
 """Brokers with an authorizer: the probe, filling and gaps work with exactly the rights that `topology acls` names for
-`offsets: aligned`, by transactions where ALTER on the cluster is not among them."""
+`offsets: aligned`, by transactions where ALTER on the cluster is not among them; another account deletes."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -34,19 +35,26 @@ def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
     named = rights(plan, "worker", "cloud")
     firm, optional = [tuple(each for each in named if each.optional == kind) for kind in (False, True)]
     assert [(each.resource, each.operation) for each in optional] == [("CLUSTER", "ALTER")]
-    grant(guarded, "worker", firm)
-    await_rights(guarded, "worker", firm)
+    deletes = rights(plan, "align", "cloud")
+    assert {each.operation for each in deletes} == {"DELETE"}
+    assert "DELETE" not in {each.operation for each in named}
+    for user, given in (("worker", firm), ("align", deletes)):
+        grant(guarded, user, given)
+        await_rights(guarded, user, given)
+    deleting = partial(connect, guarded.settings("align")["cloud"])
     settings = guarded.settings("worker")["cloud"]
     version = transaction_version(guarded.admin["cloud"])
     with Admin(settings) as admin:
-        found = probe(admin, "cloud", lambda address: connect(settings, address), flow, version)
+        alone = probe(admin, "cloud", partial(connect, settings), flow, version)
+        assert "TOPIC_AUTHORIZATION_FAILED to DeleteRecords" in alone.fills
+        found = probe(admin, "cloud", partial(connect, settings), flow, version, deleting)
         assert (found.fills, found.transactions, found.way) == ("", "", "transactions")
         assert found.markers.startswith("ALTER on cluster cloud is missing")
         wanted = {POLICY: "compact"}
         meanwhile = while_filling(wanted, admin)
         topic = admin.create_topic(topic_name, 1, 1, wanted)
         assert prepared(admin, topic_name, wanted, meanwhile) == ""
-        log = TargetLog(lambda address: connect(settings, address), "cloud", topic_name, topic.topic_id, 0)
+        log = TargetLog(partial(connect, settings), "cloud", topic_name, topic.topic_id, 0, deleting)
         assert fill(log, START, flow, found.bump) == START
         assert restored(admin, topic_name, wanted, meanwhile)
         assert admin.topic_configs([topic_name])[topic_name] == wanted
@@ -57,15 +65,16 @@ def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
                     working.advance(end)
                 grant(guarded, "worker", optional)
                 deadline = time.monotonic() + 180
-                while probe(admin, "cloud", log.connect, flow, version).way != "markers":
+                while probe(admin, "cloud", log.connect, flow, version, deleting).way != "markers":
                     assert time.monotonic() < deadline
             assert working.advance(end) == end
             working.close()
         log.close()
         where = TopicPartition(topic_name, 0)
         assert admin.offsets([where])[where] == LogRange(START, START + 1_000)
-    for right in named:
-        revoke(guarded, "worker", right)
+    for user, given in (("worker", named), ("align", deletes)):
+        for right in given:
+            revoke(guarded, user, right)
 
 
 def test_each_missing_right_is_named(guarded, topic_name: str) -> None:
@@ -75,7 +84,8 @@ def test_each_missing_right_is_named(guarded, topic_name: str) -> None:
             admin.create_topic(PROBE, 1, 1)
     plan = plan_for(guarded.admin, topic_name, topic_name, offsets="aligned")
     mapped = rights(plan_for(guarded.admin, topic_name, topic_name), "worker", "cloud")
-    needed = [each for each in rights(plan, "worker", "cloud") if each not in mapped and not each.optional]
+    both = (*rights(plan, "worker", "cloud"), *rights(plan, "align", "cloud"))
+    needed = [each for each in both if each not in mapped and not each.optional]
     assert {(each.resource, each.operation) for each in needed} == {
         ("TOPIC", "DELETE"),
         ("TOPIC", "ALTER_CONFIGS"),

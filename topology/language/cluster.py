@@ -52,6 +52,11 @@ SECURITY = Record(
             SECRET,
             "Where `user:password` (or client id and secret) stand; never the secret itself.",
         ),
+        "align_credentials": Key(
+            SECRET,
+            "The same for a second account, which alone deletes records for `offsets: aligned` (role `align`).",
+            "`credentials`",
+        ),
         "ca": Key(
             SECRET, "The certificate authority that signed the brokers' certificates (PEM).", "the system's authorities"
         ),

@@ -12,9 +12,9 @@ from kio.schema.describe_producers.v0.response import DescribeProducersResponse
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v12.response import MetadataResponse
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 
-from clusters.errors import ProtocolError, RequestRefused, Unreachable
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes, fetch, produce, requests
 from clusters.wire.alignment import Alignment, Encoded
@@ -31,6 +31,7 @@ from clusters.wire.messages import (
 )
 from clusters.wire.security import opened
 from clusters.wire.transport import Piece, Room
+from clusters.wire.walk import read
 
 _CLIENT_ID = "watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
@@ -39,6 +40,7 @@ _PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
 _QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved away
 # A broker that hangs takes connections all the same: for so long others are asked first.
 _AVOIDED_S = 30.0
+_FETCH_MARGIN = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
 _lost_at: dict[tuple[str, int], float] = {}
 _LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
 
@@ -52,13 +54,13 @@ def connect(
     """
     if address is not None:
         return Connection(settings, address, client_id)
-    last = settings.unreachable("no bootstrap address is given")
+    last: ClusterError = settings.unreachable("no bootstrap address is given")
     before = time.monotonic() - _AVOIDED_S
     known = [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in settings.bootstrap)]
     for bootstrap in sorted(known, key=lambda address: _lost_at.get(address, before) > before):
         try:
             return Connection(settings, bootstrap, client_id)
-        except Unreachable as error:
+        except (Unreachable, ProtocolError) as error:
             last = error
     raise last
 
@@ -73,6 +75,7 @@ class Connection(Alignment):
         self._client_id = client_id.encode()
         self._correlation = 0
         self._unanswered: deque[int] = deque()
+        self._fetched = 0  # bytes that a Fetch answer may have, as asked on this connection
         self.patience_s = _PATIENCE_S  # for the answer to a Produce, at most _PATIENCE_S
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
@@ -106,6 +109,7 @@ class Connection(Alignment):
         rack: str = "",
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
+        self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
         body = fetch.fetch_body(
             partitions,
             max_wait_ms=max_wait_ms,
@@ -120,7 +124,7 @@ class Connection(Alignment):
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
         or else into a buffer of their own."""
         self._transport.patient_for(_QUESTION_S)
-        answer = self._receive(self._unanswered.popleft(), room)
+        answer = self._receive(self._unanswered.popleft(), room, self._fetched)
         self._transport.patient_for(_PATIENCE_S)
         try:
             self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
@@ -217,10 +221,10 @@ class Connection(Alignment):
         self._transport.patient_for(_PATIENCE_S)
         return answer
 
-    def _receive(self, correlation: int, room: Room | None = None) -> memoryview:
+    def _receive(self, correlation: int, room: Room | None = None, expected: int = 0) -> memoryview:
         try:
-            frame = self._transport.receive(room)
-        except Unreachable:
+            frame = self._transport.receive(room, expected)
+        except (Unreachable, ProtocolError):
             _lost_at[self.address] = time.monotonic()
             raise
         (got,) = _CORRELATION.unpack_from(frame, 0)
@@ -231,10 +235,9 @@ class Connection(Alignment):
 
     def _decoded(self, body: memoryview, answer_type: Any) -> Any:
         try:
-            answer, _size = entity_reader(answer_type)(body.toreadonly(), 0)
+            return read(answer_type, body)
         except Exception as problem:
             raise self._unintelligible(answer_type.__name__, problem) from problem
-        return answer
 
     def _unintelligible(self, what: str, problem: Exception) -> ProtocolError:
         self.close()

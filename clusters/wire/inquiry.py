@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.index import api_key_map, schema_name_map
 
 from clusters.admin import wrong_cluster
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.question import answered, asked, correlation_of, filled, schema
@@ -26,12 +26,12 @@ _REFUSALS = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZA
 def inquire(settings: ConnectionSettings, *, timeout_s: float = 15.0) -> Inquiry:
     """To the first bootstrap address that answers. Raises what `Inquiry` raises, and WrongCluster where settings pin
     another cluster."""
-    last = settings.unreachable("no bootstrap address is given")
+    last: ClusterError = settings.unreachable("no bootstrap address is given")
     for host, _, port in (each.rpartition(":") for each in settings.bootstrap):
         try:
             found = Inquiry(settings, (host.strip("[]"), int(port)), timeout_s=timeout_s)
             actual = found.cluster_id() if settings.cluster_id is not None else None
-        except Unreachable as error:
+        except (Unreachable, ProtocolError) as error:
             last = error
             continue
         if actual != settings.cluster_id:

@@ -10,10 +10,11 @@ from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from kio.index import load_entity_module
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from clusters.wire.transport import Piece
+from clusters.wire.walk import read
 
 _CLIENT_ID = b"watershed"
 _UNSUPPORTED = b"\x00\x23"  # 35, the answer to an ApiVersions newer than the broker
@@ -66,8 +67,7 @@ def answered(name: str, version: int, frame: memoryview) -> Any:
         version = 0  # whatever was asked (KIP-511); read as a newer version it looks like no versions at all
     kind = schema(name, version, "response")
     tagged = kind.__flexible__ and name != "api_versions"  # whose answers never have the list (KIP-511)
-    answer, _size = entity_reader(kind)(frame[5 if tagged else 4 :].toreadonly(), 0)
-    return answer
+    return read(kind, frame[5 if tagged else 4 :])
 
 
 def correlation_of(frame: memoryview) -> int:

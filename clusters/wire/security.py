@@ -18,7 +18,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import codes, sasl
 from clusters.wire.question import answered, asked, schema
 from clusters.wire.tls import TlsTransport
-from clusters.wire.transport import Piece, Room, Transport
+from clusters.wire.transport import LARGEST_ANSWER, Piece, Room, Transport
 
 _API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
 _UNSUPPORTED_MECHANISM = 33
@@ -36,7 +36,7 @@ class Frames(Protocol):
     def buffered(self) -> bool: ...
     def fileno(self) -> int: ...
     def send(self, pieces: Sequence[Piece]) -> None: ...
-    def receive(self, room: Room | None = None) -> memoryview: ...
+    def receive(self, room: Room | None = None, expected: int = 0) -> memoryview: ...
     def patient_for(self, seconds: float) -> None: ...
     def close(self) -> None: ...
     def ended(self) -> bool: ...
@@ -48,7 +48,9 @@ def opened(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s:
     Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
     """
     if settings.protocol == "PLAINTEXT":
-        return Transport(settings.alias, *address, timeout_s=timeout_s)
+        plain = Transport(settings.alias, *address, timeout_s=timeout_s)
+        plain.largest = LARGEST_ANSWER
+        return plain
     now = settings.renewed()
     try:
         return _opened(settings, now, address, timeout_s)
@@ -70,9 +72,11 @@ def _opened(
     try:
         versions = _versions(transport)  # also where a broker that refuses our certificate says so
         if not now.protocol.startswith("SASL_"):
+            transport.largest = LARGEST_ANSWER
             return transport
         login = Login(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
         ends = login.perform(now)
+        transport.largest = LARGEST_ANSWER
     except BaseException:
         transport.close()
         raise
@@ -163,10 +167,10 @@ class Session:
         self._transport.send(pieces)
         self._expected += 1
 
-    def receive(self, room: Room | None = None) -> memoryview:
+    def receive(self, room: Room | None = None, expected: int = 0) -> memoryview:
         if self._arrived:
             return self._arrived.popleft()
-        frame = self._transport.receive(room)
+        frame = self._transport.receive(room, expected)
         self._expected -= 1
         return frame
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from clusters.errors import ClusterError, Unreachable
+from clusters.errors import ClusterError, ProtocolError, Unreachable
 
 Piece = bytes | bytearray | memoryview
 
 SENDING, WAITING = "lost the connection while sending", "lost the connection while waiting for an answer"
 LENGTH = struct.Struct(">i")
-_LARGEST_ANSWER = 512 << 20
+BEFORE_LOGIN = 1 << 20  # the answers to ApiVersions and to SASL are small
+LARGEST_ANSWER = 512 << 20  # a Fetch answers with one whole batch, however little was asked for
+_SMALLEST_ANSWER = 4  # the correlation id
+_STEP = 4 << 20  # memory for what was not asked for is taken as bytes arrive
+_SLOWEST = 16 << 10  # bytes a second; who is slower is given up, and a link that is merely bad is not
 _PIECES_A_CALL = 512  # below IOV_MAX (1024 on Linux)
 _BUFFER = 4 << 20
 
@@ -34,13 +39,15 @@ class Room:
 
 
 class Transport:
-    """A blocking connection without TLS. Every failure becomes Unreachable and leaves the connection closed.
+    """A blocking connection without TLS. Every failure becomes Unreachable, or ProtocolError for an answer of an
+    impossible length, and leaves the connection closed. Not thread-safe.
 
-    Not thread-safe.
+    largest: what an answer may announce; raise it when both sides know each other.
     """
 
     def __init__(self, alias: str, host: str, port: int, *, timeout_s: float, protocol: str = "PLAINTEXT") -> None:
         self.alias, self.address, self._protocol = alias, f"{host}:{port}", protocol
+        self.largest = BEFORE_LOGIN
         self._socket: socket.socket
         try:
             self._socket = socket.create_connection((host, port), timeout=min(timeout_s, 10.0))
@@ -67,14 +74,23 @@ class Transport:
             self.close()
             raise self._lost(SENDING, error) from error
 
-    def receive(self, room: Room | None = None) -> memoryview:
-        """The next frame, in `room` or else in a buffer of its own: views into that stay valid."""
-        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        if not 0 <= length <= _LARGEST_ANSWER:
+    def receive(self, room: Room | None = None, expected: int = 0) -> memoryview:
+        """The next frame, in `room` or else in a buffer of its own: views into that stay valid.
+
+        expected: bytes that were asked for. For so many the memory is there at once; for more it grows as they arrive,
+        also where there is room. Who sends slower than 16 KiB a second, measured over the time that we are patient for,
+        is given up."""
+        patience = self._socket.gettimeout()
+        try:
+            (length,) = LENGTH.unpack(self._filled(memoryview(bytearray(LENGTH.size)), patience))
+            if not _SMALLEST_ANSWER <= length <= self.largest:
+                raise self._impossible(length)
+            if length <= expected or length <= _STEP:
+                return self._filled(memoryview(bytearray(length)) if room is None else room.of(length), patience)
+            return self._grown(length, patience)
+        except OSError as error:
             self.close()
-            why = f"an answer of {length} bytes is not Kafka's protocol"
-            raise Unreachable.at(self.alias, [self.address], why, protocol=self._protocol)
-        return self._exactly(length, room)
+            raise self._lost(WAITING, error) from error
 
     def patient_for(self, seconds: float) -> None:
         """How long to wait for bytes from now on, before the connection counts as lost."""
@@ -108,19 +124,54 @@ class Transport:
         """Whether bytes have arrived that the socket does not show as readable."""
         return False
 
-    def _exactly(self, length: int, room: Room | None = None) -> memoryview:
-        view = memoryview(bytearray(length)) if room is None else room.of(length)
-        got = 0
-        try:
-            while got < length:
-                count = self._socket.recv_into(view[got:])
-                if count == 0:
-                    raise ConnectionResetError("the broker closed the connection")
-                got += count
-        except OSError as error:
-            self.close()
-            raise self._lost(WAITING, error) from error
+    def _filled(self, view: memoryview, patience: float | None) -> memoryview:
+        """`view`, full. Each `patience` seconds have to bring what the slowest sender sends in them."""
+        got, length, slow = 0, len(view), False
+        span = patience or 0.0
+        due, wanted = time.monotonic() + span, int(span * _SLOWEST)
+        while got < length:
+            count = self._socket.recv_into(view[got:])
+            if count == 0:
+                raise ConnectionResetError("the broker closed the connection")
+            got += count
+            if patience is None or got >= length:
+                continue
+            left = due - time.monotonic()
+            if got >= wanted:
+                due, wanted = due - left + span, got + int(span * _SLOWEST)
+            elif left <= 0:
+                raise TimeoutError(f"{got} of {length} bytes have come, too slowly")
+            elif left < span / 2:  # only where it is slow: a call to the system each
+                self._socket.settimeout(left)
+                slow = True
+                continue
+            if slow:
+                self._socket.settimeout(patience)
+                slow = False
+        if slow:
+            self._socket.settimeout(patience)
         return view
+
+    def _grown(self, length: int, patience: float | None) -> memoryview:
+        """So many bytes, in memory that is added by no more than what has arrived, or a step."""
+        memory = bytearray()
+        while len(memory) < length:
+            at = len(memory)
+            memory += bytes(min(length - at, max(at, _STEP)))
+            with memoryview(memory) as whole, whole[at:] as part:
+                self._filled(part, patience)
+        return memoryview(memory)
+
+    def _impossible(self, length: int) -> ClusterError:
+        self.close()
+        if length > self.largest:  # as where a listener speaks TLS or HTTP
+            why = f"an answer of {length} bytes is not Kafka's protocol (at most {self.largest} here)"
+            return Unreachable.at(self.alias, [self.address], why, protocol=self._protocol)
+        return ProtocolError(
+            f"cluster {self.alias}: {self.address} announced an answer of {length} bytes, which is not Kafka's "
+            f"protocol. Check that a broker listens there and that it speaks {self._protocol}.",
+            alias=self.alias,
+        )
 
     def _lost(self, what: str, error: OSError) -> ClusterError:
         return Unreachable.at(self.alias, [self.address], f"{what}: {error}", protocol=self._protocol)

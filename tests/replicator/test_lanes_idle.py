@@ -44,8 +44,8 @@ def test_a_connection_tells_that_it_ended_and_stays_usable_until_then(server: so
     transport = Transport("cloud", *server.getsockname(), timeout_s=30)
     peer, _ = server.accept()
     assert not transport.ended()
-    peer.sendall(b"\0\0\0\1x")
-    assert bytes(transport.receive()) == b"x"
+    peer.sendall(b"\0\0\0\4abcd")
+    assert bytes(transport.receive()) == b"abcd"
     assert not transport.ended()
     peer.close()
     until(transport.ended)

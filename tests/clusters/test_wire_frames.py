@@ -1,0 +1,168 @@
+"""Frames of a peer that is not a broker, or not a friendly one: lengths, memory, time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from clusters.errors import ClusterError, ProtocolError, Unreachable
+from clusters.settings import ConnectionSettings
+from clusters.wire import transport
+from clusters.wire.inquiry import Inquiry
+from clusters.wire.security import opened
+from clusters.wire.transport import BEFORE_LOGIN, LARGEST_ANSWER, Room, Transport
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        yield server
+
+
+@pytest.fixture
+def pair(listening: socket.socket) -> Iterator[tuple[Transport, socket.socket]]:
+    ours = Transport("cloud", *listening.getsockname(), timeout_s=10)
+    theirs, _ = listening.accept()
+    with theirs:
+        yield ours, theirs
+    ours.close()
+
+
+def served(listening: socket.socket, say: Callable[[socket.socket], None]) -> threading.Thread:
+    """One peer that says something to whoever connects."""
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        with peer:
+            say(peer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, -1, -(2**31), LARGEST_ANSWER + 1, 2**31 - 1])
+def test_an_impossible_length_is_named_with_the_address(pair: tuple[Transport, socket.socket], length: int) -> None:
+    ours, theirs = pair
+    ours.largest = LARGEST_ANSWER
+    theirs.sendall(struct.pack(">i", length) + b"abc")
+    with pytest.raises((ProtocolError, Unreachable), match=rf"an answer of {length} bytes") as refused:
+        ours.receive()
+    assert ours.address in str(refused.value)
+    assert ours.fileno() == -1, "a connection that lost its frames is of no use"
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_short_answer_to_a_question_is_no_struct_error(listening: socket.socket, length: int) -> None:
+    peer = served(listening, lambda peer: peer.sendall(struct.pack(">i", length) + b"abc"[:length]))
+    with pytest.raises(ProtocolError):
+        Inquiry(ConnectionSettings("cloud", ()), listening.getsockname(), timeout_s=10)
+    peer.join(30)
+
+
+def test_before_a_login_answers_are_small(listening: socket.socket) -> None:
+    peer = served(listening, lambda peer: peer.sendall(struct.pack(">i", 512 * MIB)))
+    settings = ConnectionSettings(
+        "cloud", (), protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password="x"
+    )
+    with pytest.raises(Unreachable, match=f"at most {BEFORE_LOGIN} here"):
+        opened(settings, listening.getsockname(), timeout_s=10)
+    peer.join(30)
+
+
+@pytest.mark.parametrize("room", [None, Room()])
+def test_memory_is_taken_as_bytes_arrive(pair: tuple[Transport, socket.socket], room: Room | None) -> None:
+    ours, theirs = pair
+    ours.largest = LARGEST_ANSWER
+    theirs.sendall(struct.pack(">i", 512 * MIB) + b"abcd")
+    theirs.shutdown(socket.SHUT_WR)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unreachable):
+            ours.receive(room)
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("expected", [0, 32 * MIB])
+def test_a_large_answer_arrives_whole(pair: tuple[Transport, socket.socket], expected: int) -> None:
+    """Whether it was expected (in memory that is there at once) or not."""
+    ours, theirs = pair
+    ours.largest = LARGEST_ANSWER
+    answer = bytes(range(256)) * (20 * MIB // 256) + b"end"
+    sender = threading.Thread(target=theirs.sendall, args=(struct.pack(">i", len(answer)) + answer,))
+    sender.start()
+    assert ours.receive(Room(), expected) == answer
+    sender.join()
+
+
+def test_what_was_asked_for_is_received_into_the_room(pair: tuple[Transport, socket.socket]) -> None:
+    ours, theirs = pair
+    room = Room()
+    memory = room.of(5 * MIB)
+    ours.largest = LARGEST_ANSWER
+    sender = threading.Thread(target=theirs.sendall, args=(struct.pack(">i", 5 * MIB) + b"x" * (5 * MIB),))
+    sender.start()
+    answer = ours.receive(room, 16 * MIB)
+    sender.join()
+    memory[0] = 121
+    assert answer[0] == 121, "another copy of the records"
+
+
+@pytest.mark.parametrize("first", [b"", struct.pack(">i", 1000)])
+def test_a_byte_now_and_then_does_not_hold_a_connection(pair: tuple[Transport, socket.socket], first: bytes) -> None:
+    """In the length of an answer, or in what follows. The bytes come more often than the connection is patient for."""
+    ours, theirs = pair
+    ours.patient_for(0.5)
+    done = threading.Event()
+
+    def drip() -> None:
+        theirs.sendall(first)
+        while not done.wait(0.2):
+            theirs.sendall(b"\0")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    began = time.monotonic()
+    failure: ClusterError | None = None
+    try:
+        ours.receive()
+    except ClusterError as error:
+        failure = error
+    finally:
+        done.set()
+        dripping.join()
+    if first:
+        assert isinstance(failure, Unreachable)
+    assert failure is not None, "an answer of 0 bytes is none"
+    assert time.monotonic() - began < 20, "1,000 bytes would have taken 200 s"
+
+
+def test_a_link_that_is_slow_but_steady_is_kept(
+    pair: tuple[Transport, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the patience of one look, at no less than the slowest speed in each."""
+    ours, theirs = pair
+    monkeypatch.setattr(transport, "_SLOWEST", 10)
+    ours.patient_for(2)
+
+    def send() -> None:
+        theirs.sendall(struct.pack(">i", 400))
+        for _ in range(8):
+            theirs.sendall(b"x" * 50)
+            time.sleep(0.4)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert len(ours.receive()) == 400
+    sender.join()

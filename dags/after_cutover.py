@@ -12,7 +12,7 @@ from plugins.watershed_decommission import (
 )
 from plugins.watershed_flows import FreezePlanOperator
 from plugins.watershed_proof import ProofOperator
-from plugins.watershed_topologies import TopologyFile, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 from plugins.watershed_waves import cutover_asset
 
 DOC = """
@@ -33,6 +33,7 @@ def after_cutover(file: TopologyFile) -> DAG:
     then = ASKS.format(source=source) if migration.decommission else "that is all: the file declares no `decommission`"
     with DAG(
         dag_id=f"after_cutover__{file.name}",
+        auto_register=False,
         schedule=[asset],
         max_active_runs=1,
         is_paused_upon_creation=False,
@@ -65,6 +66,6 @@ def after_cutover(file: TopologyFile) -> DAG:
     return dag
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"after_cutover__{_file.name}") and _file.plan is not None and _file.plan.migration:
-        globals()[_id] = after_cutover(_file)
+globals().update(
+    dags_of("after_cutover", after_cutover, lambda file: file.plan is not None and file.plan.migration is not None)
+)

@@ -4,7 +4,7 @@ from airflow.sdk import DAG
 
 from plugins.watershed_courses import groups_of, in_order
 from plugins.watershed_params import APPROVAL, DIVERGENCE, DRY_RUN, PLAN_HASH, waves_param
-from plugins.watershed_topologies import TopologyFile, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 from plugins.watershed_waves import build
 
 DOC = """
@@ -20,6 +20,7 @@ def failback(file: TopologyFile) -> DAG:
     names = groups_of(file.plan, "failback")
     dag = DAG(
         dag_id=f"failback__{file.name}",
+        auto_register=False,
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
@@ -37,6 +38,4 @@ def failback(file: TopologyFile) -> DAG:
     return build(dag, file, "failback", names, params)
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"failback__{_file.name}") and groups_of(_file.plan, "failback"):
-        globals()[_id] = failback(_file)
+globals().update(dags_of("failback", failback, lambda file: bool(groups_of(file.plan, "failback"))))

@@ -4,7 +4,7 @@ from airflow.sdk import DAG
 
 from plugins.watershed_courses import groups_of, in_order
 from plugins.watershed_params import ACCEPT_LOSS, APPROVAL, DRY_RUN, PLAN_HASH, THOUGH_SOURCE_ANSWERS, waves_param
-from plugins.watershed_topologies import TopologyFile, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 from plugins.watershed_waves import build
 
 DOC = """
@@ -21,6 +21,7 @@ def failover(file: TopologyFile) -> DAG:
     names = groups_of(file.plan, "failover")
     dag = DAG(
         dag_id=f"failover__{file.name}",
+        auto_register=False,
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
@@ -39,6 +40,4 @@ def failover(file: TopologyFile) -> DAG:
     return build(dag, file, "failover", names, params)
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"failover__{_file.name}") and groups_of(_file.plan, "failover"):
-        globals()[_id] = failover(_file)
+globals().update(dags_of("failover", failover, lambda file: bool(groups_of(file.plan, "failover"))))

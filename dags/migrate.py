@@ -4,7 +4,7 @@ from airflow.sdk import DAG
 
 from plugins.watershed_courses import in_order
 from plugins.watershed_params import APPROVAL, DRY_RUN, PLAN_HASH, strategy_param, waves_param
-from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 from plugins.watershed_waves import build, cutover_asset
 
 DOC = """
@@ -33,6 +33,7 @@ def migrate(file: TopologyFile) -> DAG:
     names = [wave.name for wave in waves]
     dag = DAG(
         dag_id=f"migrate__{file.name}",
+        auto_register=False,
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
@@ -49,6 +50,4 @@ def migrate(file: TopologyFile) -> DAG:
     return build(dag, file, "migrate", names, params, outlet=cutover_asset(file.name))
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"migrate__{_file.name}") and (_file.plan is None or _file.plan.migration):
-        globals()[_id] = migrate(_file) if _file.plan else report_dag("migrate", _file)
+globals().update(dags_of("migrate", migrate, lambda file: file.plan is None or file.plan.migration is not None))

@@ -11,7 +11,7 @@ from plugins.watershed_flows import (
     StartFleetsOperator,
 )
 from plugins.watershed_params import PLAN_HASH
-from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 
 DOC = """
 ### Replicate `{name}`
@@ -29,6 +29,7 @@ def replicate(file: TopologyFile) -> DAG:
     plan = file.plan
     with DAG(
         dag_id=f"replicate__{file.name}",
+        auto_register=False,
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
@@ -59,6 +60,4 @@ def replicate(file: TopologyFile) -> DAG:
     return dag
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"replicate__{_file.name}"):
-        globals()[_id] = replicate(_file) if _file.plan else report_dag("replicate", _file)
+globals().update(dags_of("replicate", replicate, lambda _: True))

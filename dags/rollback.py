@@ -4,7 +4,7 @@ from airflow.sdk import DAG
 
 from plugins.watershed_courses import groups_of
 from plugins.watershed_params import APPROVAL, DRY_RUN, PLAN_HASH, STRANDED, waves_param
-from plugins.watershed_topologies import TopologyFile, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 from plugins.watershed_waves import build
 
 DOC = """
@@ -23,6 +23,7 @@ def rollback(file: TopologyFile) -> DAG:
     names = groups_of(file.plan, "rollback")
     dag = DAG(
         dag_id=f"rollback__{file.name}",
+        auto_register=False,
         schedule=None,
         max_active_runs=1,
         render_template_as_native_obj=True,
@@ -39,6 +40,4 @@ def rollback(file: TopologyFile) -> DAG:
     return build(dag, file, "rollback", names, params)
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"rollback__{_file.name}") and groups_of(_file.plan, "rollback"):
-        globals()[_id] = rollback(_file)
+globals().update(dags_of("rollback", rollback, lambda file: bool(groups_of(file.plan, "rollback"))))

@@ -6,7 +6,7 @@ from airflow.sdk import DAG, Param
 
 from plugins.watershed_flows import FreezePlanOperator
 from plugins.watershed_proof import ProofOperator, PublishProofOperator, proof_asset
-from plugins.watershed_topologies import TopologyFile, report_dag, topology_files
+from plugins.watershed_topologies import TopologyFile, dags_of
 
 DOC = """
 ### Verify `{name}`
@@ -22,6 +22,7 @@ def verify(file: TopologyFile) -> DAG:
     every = min((flow.verify.every_ms for flow in file.plan.flows if flow.verify.every_ms), default=None)
     with DAG(
         dag_id=f"verify__{file.name}",
+        auto_register=False,
         schedule=None if every is None else timedelta(milliseconds=every),
         catchup=False,
         max_active_runs=1,
@@ -71,6 +72,4 @@ def verify(file: TopologyFile) -> DAG:
     return dag
 
 
-for _file in topology_files():
-    if _file.is_wanted(_id := f"verify__{_file.name}"):
-        globals()[_id] = verify(_file) if _file.plan else report_dag("verify", _file)
+globals().update(dags_of("verify", verify, lambda _: True))

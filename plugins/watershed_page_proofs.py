@@ -11,7 +11,7 @@ from cutover.evidence.proofs import COUNTS
 from plugins.watershed_process import Detached
 from plugins.watershed_reports import REPORT, proves
 from plugins.watershed_spark import attempts
-from plugins.watershed_state import file_name, state_folder
+from plugins.watershed_state import file_name, same_name, state_folder
 
 Row = dict[str, Any]
 PROOFS = 50
@@ -26,7 +26,7 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
     """
     found = []
     for dag in dags:
-        folder = state_folder() / "runs" / file_name(dag)
+        folder = state_folder() / "runs" / same_name(dag)
         for task in folder.glob(f"{file_name(run) if run else '*'}/*"):
             tried = [each for each in attempts(task) if proves(each)]
             if tried:

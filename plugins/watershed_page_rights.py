@@ -1,8 +1,9 @@
 """Who may see and do what: Airflow's own answer for each DAG of a topology, asked at every request.
 
 A topology is seen by whoever may read `replicate__<name>`; its migrations by whoever may read runs of the DAGs that
-move applications; its proofs likewise, DAG by DAG. The page itself starts nothing: buttons call Airflow's public REST
-interface, which decides again.
+move applications; its proofs likewise, DAG by DAG. What Airflow does not know belongs to nobody, and is seen by nobody;
+a DAG that is stale is still its team's, and starts nothing. The page itself starts nothing: buttons call Airflow's
+public REST interface, which decides again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api import security
 from airflow.models.dag import DagModel
+from fastapi import HTTPException, Request
 
 from plugins.watershed_state import file_name
 
@@ -34,11 +36,12 @@ Method = Literal["GET", "POST", "PUT"]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A DAG that Airflow has parsed."""
+    """A DAG that Airflow has parsed. stale: it is in no file any more, or its file has an import error."""
 
     id: str
     team: str | None
     paused: bool
+    stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Rights:
         found = []
         for what, words in DAGS.items():
             known = self.dags.get(what)
-            if known is None or not self.sees_runs(what):
+            if known is None or known.stale or not self.sees_runs(what):
                 continue
             allowed = self._may(what, "POST", DagAccessEntity.RUN)
             answers = self._may(what, "PUT", DagAccessEntity.HITL_DETAIL)
@@ -85,7 +88,9 @@ class Rights:
 
     def _may(self, what: str, method: Method, entity: DagAccessEntity | None) -> bool:
         known = self.dags.get(what)
-        details = DagDetails(id=dag_id(what, self.topology), team_name=known.team if known else None)
+        if known is None:  # Airflow would answer for a DAG of no team
+            return False
+        details = DagDetails(id=known.id, team_name=known.team)
         manager = security.get_auth_manager()
         return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=self.user))
 
@@ -111,6 +116,18 @@ def run_ids(dags: Sequence[str]) -> dict[tuple[str, str], str]:
         return {(dag, file_name(run)): run for dag, run in session.execute(asked.limit(RUNS))}
 
 
+def is_known(dag_id: str) -> bool:
+    """Whether Airflow has parsed a DAG of exactly this id, however long ago."""
+    return [each.id for each in _known([dag_id])] == [dag_id]
+
+
+def one_known_dag(request: Request) -> None:
+    """Rights were asked for one id. Raises 404 unless it is the only one, and of a DAG with a folder of its own."""
+    asked = request.query_params.getlist("dag_id")
+    if len(asked) != 1 or file_name(asked[0]) != asked[0] or not is_known(asked[0]):
+        raise HTTPException(404, "no such DAG", headers={"Cache-Control": "no-store"})
+
+
 def dag_id(what: str, topology: str) -> str:
     return f"{what}__{topology}"
 
@@ -120,7 +137,7 @@ def _known(ids: list[str]) -> list[Known]:
     from sqlalchemy import select
 
     with create_session() as session:
-        asked = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(ids), ~DagModel.is_stale)
+        asked = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale).where(DagModel.dag_id.in_(ids))
         rows = session.execute(asked).all()
     teams = DagModel.get_dag_id_to_team_name_mapping(ids)
-    return [Known(found, teams.get(found), bool(paused)) for found, paused in rows]
+    return [Known(found, teams.get(found), bool(paused), bool(stale)) for found, paused, stale in rows]

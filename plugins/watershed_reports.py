@@ -1,7 +1,8 @@
 """Reports of proofs in Airflow's interface: the tab "Proof" of every DAG run, and what its links lead to.
 
-Airflow protects no route of a plugin by itself: this one asks for a user who may read runs of the DAG. It serves one
-kind of file, `report.html`, from the folder of one run, whatever a link says.
+Airflow protects no route of a plugin by itself: this one asks for a user who may read runs of the DAG, which has to be
+one that Airflow knows by exactly this id. It serves one kind of file, `report.html`, from the folder of one run,
+whatever a link says.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
     if len(tasks) > 1:
         named = [(task.name, report_path(dag_id, run_id, task.name).rpartition("/")[2]) for task in tasks]
         return _page("Proofs of this run", e("ul", [e("li", e("a", name, href=link)) for name, link in named]))
-    newest = attempts(tasks[0])[-1]
+    newest = _tries(tasks[0])[-1]
     report = newest.folder / REPORT
     if report.is_file() and _is_inside(report):
         return report.read_text(encoding="utf-8")
@@ -61,13 +62,18 @@ def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
     """Folders of the tasks of one run that proved something, the oldest first."""
     run = run_folder(dag_id, run_id)
     found = [run / file_name(task_id)] if task_id else list(run.glob("*"))
-    tried = [(task.stat().st_mtime_ns, task) for task in found if _is_inside(task) and any(map(proves, attempts(task)))]
+    tried = [(task.stat().st_mtime_ns, task) for task in found if any(map(proves, _tries(task)))]
     return [task for _, task in sorted(tried)]
 
 
+def _tries(task: Path) -> list[Detached]:
+    """The attempts in folders of their own: neither they nor their logs are links."""
+    return [each for each in attempts(task) if _is_inside(each.folder) and _is_inside(each.log)]
+
+
 def _is_inside(path: Path) -> bool:
-    """A link out of the folder of runs leads nowhere."""
-    return path.resolve().is_relative_to((state_folder() / "runs").resolve())
+    """A link leads nowhere, not even to another run: its readers may be others."""
+    return path.is_relative_to(state_folder() / "runs") and path.resolve() == path
 
 
 def proves(program: Detached) -> bool:
@@ -97,9 +103,12 @@ def _routes() -> Any:
     from airflow.api_fastapi.core_api.security import requires_access_dag
     from fastapi import Depends, FastAPI
 
+    from plugins.watershed_page_rights import one_known_dag
+
     routes = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     allowed = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
-    routes.add_api_route("/proof", proof, methods=["GET"], dependencies=[allowed], response_model=None)
+    dependencies = [allowed, Depends(one_known_dag)]
+    routes.add_api_route("/proof", proof, methods=["GET"], dependencies=dependencies, response_model=None)
     return routes
 
 

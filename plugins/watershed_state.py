@@ -30,7 +30,9 @@ def task_folder(context: Any) -> Path:
 
 
 def run_folder(dag_id: str, run_id: str) -> Path:
-    return state_folder() / "runs" / file_name(dag_id) / file_name(run_id)
+    """Raises ValueError for a DAG whose id is not the name of a folder as it stands: rights are asked for by that id,
+    and must not open another one's folder. Runs of one DAG have the same readers."""
+    return state_folder() / "runs" / same_name(dag_id) / file_name(run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,19 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def _plan_folder(plan_hash: str) -> Path:
+    """Raises FileNotFoundError for what is no hash: it may come from a journal, and lead anywhere."""
+    if not plan_hash.rpartition(":")[2].isalnum():
+        raise FileNotFoundError(f"{plan_hash!r} is not the hash of a plan")
     return state_folder() / "plans" / plan_hash.rpartition(":")[2]
+
+
+def same_name(dag_id: str) -> str:
+    """The id, as the name of a file. Raises ValueError."""
+    if file_name(dag_id) != dag_id:
+        raise ValueError(
+            f"the DAG {dag_id!r} has no folder: its id begins with a dot, or holds what no id can; rename it"
+        )
+    return dag_id
 
 
 def file_name(text: str) -> str:

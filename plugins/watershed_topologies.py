@@ -6,6 +6,9 @@ state, under a hash of the file and of the compiler; a parse then needs neither 
 does not compile becomes a DAG that says why: it must not take the others with it, and must not vanish.  If it did
 compile before, its DAGs stay as they were then: Airflow would end runs whose tasks vanish, in the middle of a
 migration. New runs fail at their first task, which compiles the file.
+
+Airflow marks every DAG of a file as stale when that file has an import error. So none of the files with DAGs may ever
+have one (`dags_of`), whatever a topology is named or holds; `dags/broken_topologies.py` has no DAGs, and has the error.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +27,18 @@ from airflow.sdk import DAG, BaseOperator, get_parsing_context
 from airflow.sdk.exceptions import AirflowFailException
 
 from plugins.watershed_state import state_folder
+from topology.quoting import lines_visible, visible
 
 if TYPE_CHECKING:
     from topology.plan import Plan
+
+NO_ID = re.compile(r"[^A-Za-z0-9_.-]")  # what an id of a DAG cannot hold
+LONGEST = 100  # letters of a file's name in an id; Airflow takes 250 of all
+REPORTED = 10_000  # letters of a report
+
+
+class BrokenTopologies(Exception):
+    """Some files do not compile; says which, and where the report of each is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +54,9 @@ class TopologyFile:
     def told(self, doc: str) -> str:
         """The documentation of a DAG, with the report in front."""
         return (
-            f"### {self.path.name} does not compile any more\n```\n{self.problem}\n```\n{doc}" if self.problem else doc
+            f"### {visible(self.path.name)} does not compile any more\n```\n{self.problem}\n```\n{doc}"
+            if self.problem
+            else doc
         )
 
     @property
@@ -56,18 +71,61 @@ class TopologyFile:
 
 
 def topology_files() -> Iterator[TopologyFile]:
-    """All files by name. The second file of a name is a problem: its DAGs would replace the first one's."""
+    """All files by name. The second file of a name is a problem: its DAGs would replace the first one's. One that has
+    never compiled comes after those that have: its name is only its file's."""
     folder = os.environ.get("WATERSHED_TOPOLOGIES")
     if not folder:
         return
+    found = [_load(path) for path in sorted(_topologies(Path(folder)))]
     taken: dict[str, Path] = {}
-    for path in sorted(_topologies(Path(folder))):
-        file = _load(path)
+    for file in sorted(found, key=lambda each: each.plan is None):
         if file.name in taken:
-            problem = f"{path}: the name {file.name!r} is taken by {taken[file.name]}; change metadata.name"
-            file = TopologyFile(path, f"{file.name}.{path.stem}", None, problem)
-        taken[file.name] = path
+            first, again = visible(str(taken[file.name])), "" if file.plan else f"\n{file.problem}"
+            how = "change metadata.name" if file.plan else "rename one of the two files"
+            problem = f"{visible(str(file.path))}: the name {file.name!r} is taken by {first}; {how}{again}"
+            file = TopologyFile(file.path, _free(f"{file.name}.{_stem(file.path)}", taken), None, problem)
+        taken[file.name] = file.path
         yield file
+
+
+def dags_of(what: str, build: Callable[[TopologyFile], DAG], has: Callable[[TopologyFile], bool]) -> dict[str, DAG]:
+    """The DAGs of one kind, by id, of the files that have it; instead of one that cannot be built, or whose file does
+    not compile, the report. Whatever is wrong with one file stays with its DAG."""
+    found = {}
+    for file in topology_files():
+        if not file.is_wanted(dag_id := f"{what}__{file.name}"):
+            continue
+        try:
+            if not has(file):
+                continue
+            dag = build(file) if file.plan else report_dag(what, file)
+            dag.validate()
+            dag.check_cycle()
+        except Exception as problem:  # noqa: BLE001 (as the docstring says)
+            dag = report_dag(what, replace(file, plan=None, problem=_report(problem)))
+        found[dag_id] = dag
+    return found
+
+
+def refuse_broken() -> None:
+    """Raises BrokenTopologies. Names files and DAGs only: everybody who may see import errors reads it."""
+    broken = [file for file in topology_files() if file.problem]
+    if broken:
+        told = [f"{visible(each.path.name)}: the report is in the DAG replicate__{each.name}" for each in broken]
+        raise BrokenTopologies("these topologies do not compile; all others are as they should be\n" + "\n".join(told))
+
+
+def _free(name: str, taken: dict[str, Path]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free
+
+
+def _stem(path: Path) -> str:
+    """The file's name as a part of a DAG's id. It does not begin with a dot, as the names of hidden folders do."""
+    return NO_ID.sub("_", path.stem)[:LONGEST].lstrip(".") or "_"
 
 
 def _topologies(folder: Path) -> Iterator[Path]:
@@ -76,13 +134,24 @@ def _topologies(folder: Path) -> Iterator[Path]:
 
     for path in folder.iterdir():
         is_file = path.suffix in SUFFIXES and path.name != CONFIGURATION
-        if is_file or (path.is_dir() and any(each.suffix in SUFFIXES for each in path.iterdir())):
+        if is_file or _has_parts(path):
             yield path
+
+
+def _has_parts(path: Path) -> bool:
+    from topology.load import SUFFIXES
+
+    try:
+        return path.is_dir() and any(each.suffix in SUFFIXES for each in path.iterdir())
+    except OSError:
+        return True  # one that cannot be looked into: loading it says why
 
 
 def _content(path: Path) -> bytes:
     """Everything that a topology is made from, with the names of its files."""
     if not path.is_dir():
+        if not path.is_file():  # a pipe would be waited for, for ever
+            raise OSError(f"{path} is neither a file nor a folder that can be read; remove it")
         return path.read_bytes()
     from topology.load import files_of
 
@@ -95,7 +164,7 @@ def report_dag(prefix: str, file: TopologyFile) -> DAG:
         dag_id=f"{prefix}__{file.name}",
         schedule=None,
         tags=["watershed", "broken"],
-        doc_md=f"### {file.path.name} does not compile\n```\n{file.problem}\n```",
+        doc_md=f"### {visible(file.path.name)} does not compile\n```\n{file.problem}\n```",
     ) as dag:
         ReportProblem(task_id="report", problem=file.problem)
     return dag
@@ -114,6 +183,7 @@ class ReportProblem(BaseOperator):
 
 def _load(path: Path) -> TopologyFile:
     try:
+        str(path).encode()  # Airflow's database takes no other name
         content = _content(path)
         if (plan := _remembered(content)) is None:
             from topology import compile_path
@@ -122,9 +192,15 @@ def _load(path: Path) -> TopologyFile:
             _remember(_memory(content), plan)
             _remember(_last(path), plan)
     except Exception as problem:  # noqa: BLE001 (whatever is wrong with one file stays with that file)
-        report, last = str(problem) or repr(problem), _read(_last(path))
-        return TopologyFile(path, last.topology if last else path.stem, last, report)
+        last = _read(_last(path))
+        return TopologyFile(path, last.topology if last else _stem(path), last, _report(problem))
     return TopologyFile(path, plan.topology, plan)
+
+
+def _report(problem: Exception) -> str:
+    """As Airflow's database takes it, and as text inside a fence of Markdown."""
+    text = lines_visible(str(problem) or repr(problem)).replace("```", "'''")
+    return text if len(text) <= REPORTED else f"{text[: REPORTED - 1]}…"
 
 
 def _remembered(content: bytes) -> Plan | None:
@@ -135,7 +211,7 @@ def _read(path: Path, *, own: bool = False) -> Plan | None:
     from topology.errors import UnreadablePlan
     from topology.plan import plan_from_json
 
-    with contextlib.suppress(OSError, UnreadablePlan):
+    with contextlib.suppress(OSError, ValueError, UnreadablePlan):
         return plan_from_json(path.read_text(encoding="utf-8"), own=own)
     return None
 
@@ -152,7 +228,9 @@ def _remember(path: Path, plan: Plan) -> None:
 
 def _last(path: Path) -> Path:
     """The newest plan of a file, whatever is in it by now."""
-    return state_folder() / "compiled" / "last" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
+    return (
+        state_folder() / "compiled" / "last" / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+    )
 
 
 def _memory(content: bytes) -> Path:

@@ -68,9 +68,13 @@ def folder(tmp_path: Path, state: Path, airflow_database: None, monkeypatch: pyt
     return path
 
 
-def load() -> DagBag:
+def load(*broken: str) -> DagBag:
+    """broken: the files that the one import error names, which there is not without them."""
     bag = DagBag(dag_folder=str(Path(__file__).resolve().parents[2] / "dags"))
-    assert bag.import_errors == {}
+    errors = {Path(path).name: told for path, told in bag.import_errors.items()}
+    assert set(errors) == ({"broken_topologies.py"} if broken else set())
+    for name in broken:
+        assert f"{name}: the report is in the DAG" in errors["broken_topologies.py"]
     return bag
 
 
@@ -92,7 +96,7 @@ def test_without_a_folder_there_are_none(folder: Path, monkeypatch: pytest.Monke
 )
 def test_broken_file_becomes_a_report_and_harms_no_other(folder: Path, content: str) -> None:
     (folder / "broken.yaml").write_text(content)
-    dags = load().dags
+    dags = load("broken.yaml").dags
     assert {"replicate__orders", "migrate__orders", "replicate__plain", "replicate__broken"} <= set(dags)
     report = dags["replicate__broken"]
     assert "broken" in report.tags
@@ -105,7 +109,7 @@ def test_a_file_that_breaks_keeps_its_dags_for_the_runs_that_are_under_way(folde
     """Airflow ends a run whose tasks vanish. A new run fails at its first task."""
     before = load().dags["migrate__orders"].task_ids
     (folder / "orders.yaml").write_text((folder / "orders.yaml").read_text().replace("active: onprem", "activ: onprem"))
-    dag = load().dags["migrate__orders"]
+    dag = load("orders.yaml").dags["migrate__orders"]
     assert dag.task_ids == before
     assert "broken" in dag.tags
     assert "orders.yaml does not compile any more" in (dag.doc_md or "")
@@ -115,7 +119,7 @@ def test_a_file_that_breaks_keeps_its_dags_for_the_runs_that_are_under_way(folde
 
 def test_second_file_of_a_name_does_not_replace_the_first(folder: Path) -> None:
     (folder / "twin.yaml").write_text(TOPOLOGY.replace("NAME", "orders"))
-    dags = load().dags
+    dags = load("twin.yaml").dags
     assert "orders.preflight" in dags["migrate__orders"].task_ids
     assert "taken by" in (dags["replicate__orders.twin"].doc_md or "")
 

@@ -17,7 +17,9 @@ from fastapi.testclient import TestClient
 from plugins import watershed_proof, watershed_reports
 from plugins.watershed_proof import ProofOperator, PublishProofOperator, newest_proof, proof_asset, report_path, result
 from plugins.watershed_spark import SparkApplicationOperator
+from plugins.watershed_state import frozen_plan
 from spark.judging.window import Place
+from tests.airflow.page_world import all_known, proof_in
 from tests.airflow.test_airflow_dags import TOPOLOGY, load
 
 pytestmark = pytest.mark.airflow
@@ -183,6 +185,7 @@ def allowed(airflow_database: None) -> Iterator[TestClient]:
     manager = SimpleNamespace(is_authorized_dag=lambda **asked: asked["details"].id != "verify__secret")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(security, "get_auth_manager", lambda: manager)
+        patch.setattr("plugins.watershed_page_rights._known", all_known)
         yield client
     routes.dependency_overrides.clear()
 
@@ -237,6 +240,56 @@ def test_no_link_leads_out_of_the_folder(state: Path, allowed: TestClient, tmp_p
     (folder / "report.html").unlink()
     (folder / "report.html").symlink_to(tmp_path / "secret.html")
     assert "secret" not in get(allowed).text
+
+
+@pytest.mark.parametrize("linked", ["report.html", "log", "1", "prove", "run", "dag"])
+def test_no_link_leads_to_a_proof_with_other_readers(state: Path, allowed: TestClient, linked: str) -> None:
+    """Wherever on the way it stands: whoever may read this DAG need not be let into that one."""
+    hidden = proof_in(state, "verify__hidden", RUN, verdict="proven")
+    (hidden / "report.html").write_text("secret")
+    (hidden / "log").write_text("secret")
+    folder = attempt(state, **({"verdict": "proven"} if linked == "report.html" else {}))
+    steps = {"1": folder, "prove": folder.parents[0], "run": folder.parents[1], "dag": folder.parents[2]}
+    here = steps.get(linked, folder / linked)
+    there = hidden / here.relative_to(folder) if here.is_relative_to(folder) else hidden
+    for _ in range(len(folder.parts) - len(here.parts)):
+        there = there.parent
+    here.rename(here.with_name("aside"))
+    here.symlink_to(there)
+    assert "secret" in (folder / ("report.html" if linked == "report.html" else "log")).read_text()
+    assert "secret" not in get(allowed).text
+
+
+@pytest.mark.parametrize("dag_id", [".verify__hidden", "..verify__hidden", "verify__hid/den", "~", "", "never__parsed"])
+def test_rights_are_asked_for_what_is_opened(
+    state: Path, allowed: TestClient, monkeypatch: pytest.MonkeyPatch, dag_id: str
+) -> None:
+    """Airflow lets everybody read a DAG that it does not know; no letter of its id is dropped after that."""
+    proof_in(state, "verify__hidden", RUN, verdict="proven")
+    for name in ("verify__hid_den", "_", "never__parsed"):
+        proof_in(state, name, RUN, verdict="proven")
+    known = {"verify__orders", "verify__hidden", ".verify__hidden"}
+    monkeypatch.setattr("plugins.watershed_page_rights._known", lambda ids: all_known([i for i in ids if i in known]))
+    answer = get(allowed, dag_id=dag_id)
+    assert (answer.status_code, "report" in answer.text) == (404, False)
+
+
+def test_rights_are_asked_for_one_dag(state: Path, allowed: TestClient) -> None:
+    proof_in(state, "verify__hidden", RUN, verdict="proven")
+    for pair in (("verify__orders", "verify__hidden"), ("verify__hidden", "verify__orders")):
+        assert allowed.get("/proof", params={"dag_id": pair, "run_id": RUN}).status_code == 404
+
+
+def test_a_dag_whose_id_is_no_folder_keeps_no_files(state: Path) -> None:
+    """One team's `.verify__x` would write into the folder of another's `verify__x`."""
+    with pytest.raises(ValueError, match="rename it"):
+        watershed_proof.run_folder(".verify__hidden", RUN)
+
+
+@pytest.mark.parametrize("plan_hash", ["sha256:../../secret", "..", "sha256:", "a/b"])
+def test_a_hash_out_of_a_journal_leads_nowhere(state: Path, plan_hash: str) -> None:
+    with pytest.raises(FileNotFoundError, match="not the hash of a plan"):
+        frozen_plan(plan_hash)
 
 
 def test_the_plugin_is_as_airflow_wants_it() -> None:

@@ -12,6 +12,7 @@ import click
 
 from cli.moved import moved
 from cli.plans import connector, plan_at
+from topology.command import command
 
 if TYPE_CHECKING:
     from clusters.rights import Role
@@ -67,6 +68,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
         click.echo(f"note: {line}", err=True)
     if left:
         kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
-        click.echo(f"note: what differs beside that waits or is left alone ({kinds}); `topology plan {path}` says why",
+        click.echo(f"note: what differs beside that waits or is left alone ({kinds}); "
+                   f"`{command('topology', 'plan', path)}` says why",
                    err=True)  # fmt: skip
     return 1 if any(change.error for change in changes) else 0

@@ -13,6 +13,7 @@ from cli.flow_adopt import adopt
 from cli.flow_orders import accept_gap, reseed
 from cli.moved import moved
 from cli.plans import connector, plan_at
+from topology.command import command
 
 if TYPE_CHECKING:
     from clusters.flows import FlowState
@@ -60,7 +61,9 @@ def _want(order: str, flow_id: str, path: Path) -> int:
     target = connector(plan)(plan.flow(flow_id).target)
     record = read_flows(target).get(flow_id)
     if record is None:
-        raise click.UsageError(f"flow {flow_id} was never applied to {target.alias}; run `topology apply {path}` first")
+        raise click.UsageError(
+            f"flow {flow_id} was never applied to {target.alias}; run `{command('topology', 'apply', path)}` first"
+        )
     changed = record.with_state(_WANTED[order])
     if order == "restart":
         changed = replace(changed, generation=record.generation + 1)

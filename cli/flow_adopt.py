@@ -20,6 +20,7 @@ import click
 
 from cli.asking import sure
 from cli.plans import connector, plan_at
+from topology.command import command
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -174,8 +175,8 @@ def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
         )
     if applied and flow_id not in read_flows(stage.target):
         raise click.UsageError(
-            f"flow {flow_id} was never applied to {flow.target}; run `topology apply {asked.path}` first. Its workers "
-            "write nothing into a partition that holds another's records"
+            f"flow {flow_id} was never applied to {flow.target}; run `{command('topology', 'apply', asked.path)}` "
+            "first. Its workers write nothing into a partition that holds another's records"
         )
     return stage
 

@@ -7,6 +7,7 @@ that a worker obeys them once or refuses them (`replicator.orders`).
 from __future__ import annotations
 
 import getpass
+import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import click
 
 from cli.asking import sure
 from cli.plans import connector, plan_at
+from topology.command import command
 
 if TYPE_CHECKING:
     from clusters.admin import Admin
@@ -180,7 +182,7 @@ def _report(scene: _Scene, topic: str, partition: int) -> PartitionStatus:
     if time.time() * 1000 - report.at_ms > _STALE_MS:
         raise click.UsageError(
             f"no worker serves {topic}-{partition} of {scene.flow.id} now, so nobody can say what is lost; "
-            f"start one: topology worker {scene.path} --target {scene.flow.target}"
+            f"start one: {command('topology', 'worker', scene.path, '--target', scene.flow.target)}"
         )
     return report
 
@@ -190,8 +192,8 @@ def _known(scene: _Scene, topic: str, partition: int) -> Standing:
     if key is None:
         raise click.UsageError(
             f"the ledger knows nothing of {topic}-{partition} of {scene.flow.id}: nothing was copied, so there is "
-            f"nothing to decide. Empty the target if it holds foreign records, then `topology flow restart "
-            f"{scene.flow.id} {scene.path}`"
+            "nothing to decide. Empty the target if it holds foreign records, then "
+            f"`{command('topology', 'flow', 'restart', scene.flow.id, scene.path)}`"
         )
     return scene.standing[key]
 
@@ -223,26 +225,28 @@ def _not_ready(scene: _Scene, admin: Admin, topic: str, numbers: Sequence[int], 
     from clusters.names import TopicPartition
 
     name = scene.flow.target_topic(topic)
-    call = f"--bootstrap-server {','.join(scene.target.bootstrap)}"
+    call = ["--bootstrap-server", ",".join(scene.target.bootstrap)]
     if scene.target.protocol != "PLAINTEXT":
-        call += " --command-config admin.properties"
+        call += ["--command-config", "admin.properties"]
     found = admin.topic(name)
-    again = f"then: topology flow reseed {scene.flow.id} {scene.path} --topic {topic}"
-    if not whole:
-        again += f" --partition {numbers[0]}"
+    one = [] if whole else ["--partition", numbers[0]]
+    again = f"then: {command('topology', 'flow', 'reseed', scene.flow.id, scene.path, '--topic', topic, *one)}"
     if found is None:
         replicas = scene.flow.replication_factor or min(3, admin.brokers())
+        create = command(
+            *("kafka-topics", *call, "--create", "--topic", name, "--partitions", max(_copied(scene, topic)) + 1),
+            *("--replication-factor", replicas, "--config", "compression.type=producer"),
+        )
         return (
-            f"topic {name} does not exist on {scene.flow.target}. Create it:\n"
-            f"  kafka-topics {call} --create --topic {name} --partitions {max(_copied(scene, topic)) + 1} "
-            f"--replication-factor {replicas} --config compression.type=producer\n"
-            f"  (with the configs of the source that it had; `topology plan {scene.path}` shows what differs)\n{again}"
+            f"topic {name} does not exist on {scene.flow.target}. Create it:\n  {create}\n  (with the configs of the "
+            f"source that it had; `{command('topology', 'plan', scene.path)}` shows what differs)\n{again}"
         )
     lacking = [number for number in numbers if number >= found.partitions]
     if lacking:
+        needed = max(lacking) + 1
         return (
-            f"topic {name} on {scene.flow.target} has {found.partitions} partitions, {max(lacking) + 1} are needed:\n"
-            f"  kafka-topics {call} --alter --topic {name} --partitions {max(lacking) + 1}\n{again}"
+            f"topic {name} on {scene.flow.target} has {found.partitions} partitions, {needed} are needed:\n"
+            f"  {command('kafka-topics', *call, '--alter', '--topic', name, '--partitions', needed)}\n{again}"
         )
     spans = admin.offsets([TopicPartition(name, number) for number in numbers], "read_uncommitted")
     aligned = topic in scene.aligned  # a log that was only emptied goes on where it ended
@@ -254,17 +258,18 @@ def _not_ready(scene: _Scene, admin: Admin, topic: str, numbers: Sequence[int], 
     held = "; ".join(f"partition {number}: offsets {s.start} to {s.end - 1}" for number, s in full.items())
     if whole or aligned:
         configs = admin.topic_configs([name])[name]
-        config = "".join(f" --config {key}={value}" for key, value in sorted(configs.items()))
-        empty = (
-            f"  kafka-topics {call} --delete --topic {name}\n"
-            f"  kafka-topics {call} --create --topic {name} --partitions {found.partitions} "
-            f"--replication-factor {found.replication_factor}{config}"
+        config = [part for key, value in sorted(configs.items()) for part in ("--config", f"{key}={value}")]
+        create = command(
+            *("kafka-topics", *call, "--create", "--topic", name, "--partitions", found.partitions),
+            *("--replication-factor", found.replication_factor, *config),
         )
+        empty = f"  {command('kafka-topics', *call, '--delete', '--topic', name)}\n  {create}"
     else:
-        rows = ",".join(f'{{"topic":"{name}","partition":{number},"offset":-1}}' for number in full)
+        rows = [{"topic": name, "partition": number, "offset": -1} for number in full]
+        document = json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
         empty = (
-            f'  echo \'{{"version":1,"partitions":[{rows}]}}\' > empty.json\n'
-            f"  kafka-delete-records {call} --offset-json-file empty.json"
+            f"  {command('echo', document)} > empty.json\n"
+            f"  {command('kafka-delete-records', *call, '--offset-json-file', 'empty.json')}"
         )
     return (
         f"topic {name} on {scene.flow.target} still holds records ({held}). Stop its readers, then:\n{empty}\n{again}"
@@ -319,7 +324,8 @@ def answered(
                 del waiting[where]
     for order in waiting.values():
         click.echo(
-            f"{order.topic}-{order.partition}: no worker has answered yet; `topology status {path}` will show it",
+            f"{order.topic}-{order.partition}: no worker has answered yet; "
+            f"`{command('topology', 'status', path)}` will show it",
             err=True,
         )
     return _EXIT_WAITING if waiting else worst

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from topology.command import command
+
 
 @click.command(epilog="Example: topology graph topology/examples/hub_and_spoke.yaml --format mermaid")
 @click.argument("path", type=click.Path(path_type=Path))
@@ -24,5 +26,6 @@ def graph(path: Path, form: str, level: str) -> None:
 
     loaded = load_path(path)
     if loaded.topology is None:
-        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `topology lint {path}` shows where")
+        lint = command("topology", "lint", path)
+        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `{lint}` shows where")
     click.echo(draw(loaded.topology, form, level))

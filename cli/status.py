@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ import click
 
 from cli.moved import moved
 from cli.plans import connector, plan_at
+from topology.command import argument
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -104,7 +104,7 @@ def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
 
     row = asdict(heard(report, now))
     if report.remedy is not None:
-        row["remedy"] = re.sub(r"\bFILE\b", lambda _: shlex.quote(str(path)), report.remedy)  # ready to be typed
+        row["remedy"] = re.sub(r"\bFILE\b", lambda _: argument(path), report.remedy)  # ready to be typed
     return row
 
 

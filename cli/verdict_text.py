@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from topology.command import command
+
 CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending",
            "proven_earlier")  # fmt: skip
 TOPICS = 30  # lines at most; what is not proven comes first
@@ -83,7 +85,7 @@ def _pending(document: Mapping[str, Any], file: Path) -> list[str]:
     records = any(line["pending"] and line.get("mode") != "state" for line in document["window"]["partitions"])
     if not (ours and records) or document["findings"]:
         return []  # another tool's copy, keys of a compacted topic, or a finding says why
-    return [f"pending records were not copied yet; whether the flow goes on: topology status {file}"]
+    return [f"pending records were not copied yet; whether the flow goes on: {command('topology', 'status', file)}"]
 
 
 def _differences(document: Mapping[str, Any], out: Path, file: Path) -> list[str]:
@@ -102,7 +104,7 @@ def _differences(document: Mapping[str, Any], out: Path, file: Path) -> list[str
         lines.append(f"  {kind:<24}  {place}  {', '.join(sides)}")
     if document["worst_chunks"]:
         chunk = document["worst_chunks"][0]["chunk"]
-        lines.append(f"look into the worst: topology verify {file} --explain {chunk} -o {out}")
+        lines.append(f"look into the worst: {command('topology', 'verify', file, '--explain', chunk, '-o', out)}")
     return lines
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from clusters.control import FLOWS, JOURNAL, LEDGER, STATUS
+from topology.command import command
 from topology.plan import Migration, Plan, PlanFlow
 from topology.selectors import Selector
 from topology.sync import Mode
@@ -55,12 +56,11 @@ class Right:
 
     def command(self, principal: str, bootstrap: str) -> str:
         """The `kafka-acls` call that gives it."""
-        name = "" if self.resource == "CLUSTER" else f" '{self.name}'"
-        pattern = " --resource-pattern-type prefixed" if self.pattern == "PREFIXED" else ""
-        return (
-            f"kafka-acls --bootstrap-server {bootstrap} --command-config admin.properties --add "
-            f"--allow-principal '{principal}' --operation {self.operation} "
-            f"{RESOURCE_OPTION[self.resource]}{name}{pattern}"
+        return command(
+            *("kafka-acls", "--bootstrap-server", bootstrap, "--command-config", "admin.properties", "--add"),
+            *("--allow-principal", principal, "--operation", self.operation, RESOURCE_OPTION[self.resource]),
+            *([] if self.resource == "CLUSTER" else [self.name]),
+            *(["--resource-pattern-type", "prefixed"] if self.pattern == "PREFIXED" else []),
         )
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from replicator.batch import Batch
 
+from topology.command import argument
+
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"
 RUNNING: Final = "running"
@@ -102,7 +104,9 @@ class Loud:
 
     def remedy_for(self, flow: str, topic: str, partition: int | str, file: str = "FILE") -> str:
         """What to do, with the command as it is typed; FILE stands for the topology file's path."""
-        return REMEDIES[self.state].format(flow=flow, topic=topic, partition=partition, file=file)
+        return REMEDIES[self.state].format(
+            flow=argument(flow), topic=argument(topic), partition=partition, file=argument(file)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The coordinates, without names: what `topology status --format json` shows beside the text."""

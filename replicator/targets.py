@@ -19,6 +19,7 @@ from replicator.aligned.gaps import Way
 from replicator.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from replicator.states import Loud
+from topology.command import command
 from topology.plan import NEVER_SYNCED, PlanFlow
 
 SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
@@ -134,10 +135,11 @@ def _within(mapped: Mapped, limits: Limits) -> Mapped:
         f"the target topic {topic} has message.timestamp.type=LogAppendTime (its own, or by the brokers' "
         "log.message.timestamp.type): every record would get the time of its copying"
     )
-    remedy = (
-        f"give {topic} message.timestamp.type=CreateTime (kafka-configs --alter --entity-type topics --entity-name "
-        f"{topic} --add-config message.timestamp.type=CreateTime); copying begins by itself then"
+    alter = command(
+        *("kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic),
+        *("--add-config", "message.timestamp.type=CreateTime"),
     )
+    remedy = f"give {topic} message.timestamp.type=CreateTime ({alter}); copying begins by itself then"
     return replace(mapped, max_batch=limits.max_batch, refused=Held(restamped.STATE, error, remedy))
 
 

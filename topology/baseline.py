@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from topology.command import argument
 from topology.errors import UnreadableTopology
 from topology.load import read_file
 
@@ -16,5 +17,5 @@ def read_baseline(path: Path) -> frozenset[str]:
         rows = [*report["findings"], *report.get("known", ())]
         return frozenset(str(row["fingerprint"]) for row in rows)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        message = f"{path}: not a report; write one with `topology lint --format json PATH > {path.name}`"
+        message = f"{path}: not a report; write one with `topology lint --format json PATH > {argument(path.name)}`"
         raise UnreadableTopology(message) from None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from topology.command import command
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.plan import NEVER_SYNCED, Plan, PlanFlow
 
@@ -182,5 +183,6 @@ def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Itera
     planned = {flow.id for flow in flows}
     for flow_id, order in sorted(target.flows.items()):
         if order.topology == plan.topology and flow_id not in planned and order.state != "stopped":
-            why = f"the file no longer has it; `topology flow stop {flow_id}` ends it, nothing does so by itself"
+            stop = command("topology", "flow", "stop", flow_id)
+            why = f"the file no longer has it; `{stop}` ends it, nothing does so by itself"
             yield Difference(alias, "flow", flow_id, "state", order.state, None, "unknown", False, why)

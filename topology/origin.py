@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from topology.command import command
 from topology.errors import NotInPlan, UnreadableTopology
 from topology.language.flow import unit_of
 from topology.load import load_path
@@ -50,7 +51,8 @@ def origins(path: Path, what: str) -> Iterator[str]:
     """Lines `flow.field = value  (file:line)`, one a value of a section. Raises NotInPlan, UnreadableTopology."""
     loaded = load_path(path)
     if loaded.topology is None:
-        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `topology lint {path}` shows where")
+        lint = command("topology", "lint", path)
+        raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `{lint}` shows where")
     name, _, field = what.partition(".")
     flow = loaded.topology.flow(name)
     if flow is None:

@@ -7,7 +7,6 @@ an application sees that, because none of it stands in the application's own set
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
 from cutover.actions import Json, LookAtGroupConfigs, Say
@@ -15,6 +14,7 @@ from cutover.errors import Refused
 from cutover.ground import Ground
 from cutover.observations import GroupConfigsSeen
 from cutover.waiting import Asking, ask
+from topology.command import command
 
 HELD_BY_BROKERS: Final = {"consumer": "consumer.", "share": "share.", "streams": "streams."}  # kind → its keys begin so
 # Other records are read, or none: such a difference is refused.
@@ -60,6 +60,6 @@ def compare_configs(ground: Ground, group: str, kind: str, problems: list[str]) 
 
 
 def _remedy(group: str, key: str, value: str) -> str:
-    command = ["kafka-configs", "--bootstrap-server", "TARGET", "--alter", "--entity-type", "groups"]
-    command += ["--entity-name", group, "--add-config", f"{key}={value}"]
-    return f"To keep it: {shlex.join(command)}"
+    alter = ["kafka-configs", "--bootstrap-server", "TARGET", "--alter", "--entity-type", "groups"]
+    held = f"[{value}]" if "," in value else value  # else the tool takes what follows for another key
+    return f"To keep it: {command(*alter, '--entity-name', group, '--add-config', f'{key}={held}')}"

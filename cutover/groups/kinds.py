@@ -16,6 +16,7 @@ from cutover.groups.configs import HELD_BY_BROKERS, compare_configs
 from cutover.observations import GroupSeen, ReadersSeen, RecordsSeen, TopicsSeen
 from cutover.offsets import show, to_json
 from cutover.waiting import Asking, ask
+from topology.command import command
 from topology.streams import is_changelog
 
 
@@ -111,7 +112,7 @@ def _positions(ground: Ground, group: str, here: GroupSeen, topics: set[str]) ->
         yield (
             f"group {group} also reads {topic}, which is not in wave {ground.wave.name}: a group moves as a whole. Put "
             f"its topics into one wave; if it reads {topic} no more, delete its offsets of it at {ground.flow.source} "
-            f"(kafka-consumer-groups --delete-offsets --group {group} --topic {topic})"
+            f"({command('kafka-consumer-groups', '--delete-offsets', '--group', group, '--topic', topic)})"
         )
     for topic in sorted(here.reads - committed - topics - own):  # what is written there later, nobody would read
         yield (

@@ -7,7 +7,6 @@ by `topology/bindings.py`, without a cluster.
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from clusters.withheld import Withheld, remember_withheld
 from replicator.sync import kind
 from replicator.sync.kind import Done, Sides
 from topology.bindings import carried, resource, shown, unmatched
+from topology.command import command
 from topology.drift import Class, Difference
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
@@ -160,5 +160,5 @@ def _removing(flow: PlanFlow, acl: InventoryAcl, target: ConnectionSettings) -> 
     ]
     return (
         f"{flow.source} has no such right: it was taken away there, or given at {flow.target} only. Nothing takes it "
-        f"away by itself: {shlex.join(parts)}"
+        f"away by itself: {command(*parts)}"
     )

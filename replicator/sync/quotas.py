@@ -7,7 +7,6 @@ A limit that only the target has is shown, never removed.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +17,7 @@ from clusters.wire.inquiry import inquire
 from clusters.wire.readings import Entity, client_quotas
 from replicator.sync import kind
 from replicator.sync.kind import Done, Sides
+from topology.command import command
 from topology.drift import Class, Difference
 from topology.plan import PlanFlow
 from topology.sync import Mode
@@ -141,5 +141,5 @@ def _removing(flow: PlanFlow, entity: Entity, key: str, target: ConnectionSettin
         parts += ["--entity-default"] if name is None else ["--entity-name", name]
     return (
         f"{flow.source} has no such limit: it was taken away there, or given at {flow.target} only. Nothing takes it "
-        f"away by itself: {shlex.join(parts)}"
+        f"away by itself: {command(*parts)}"
     )

@@ -6,7 +6,6 @@ password, or gives a new one, types the command that is shown. Nothing is ever m
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from clusters.wire.inquiry import inquire
 from clusters.wire.readings import scram_users
 from replicator.sync import kind
 from replicator.sync.kind import Done, Sides
+from topology.command import command
 from topology.drift import Difference
 from topology.plan import PlanFlow
 from topology.sync import Mode
@@ -82,10 +82,8 @@ def _iterations(number: int) -> str:
 
 def _making(user: str, mechanism: str, iterations: int, target: ConnectionSettings) -> str:
     credential = f"{mechanism}=[iterations={iterations},password=PASSWORD]"
-    return shlex.join(
-        [
-            *("kafka-configs", "--bootstrap-server", ",".join(target.bootstrap)),
-            *("--command-config", "admin.properties", "--alter", "--entity-type", "users", "--entity-name", user),
-            *("--add-config", credential),
-        ]
+    return command(
+        *("kafka-configs", "--bootstrap-server", ",".join(target.bootstrap)),
+        *("--command-config", "admin.properties", "--alter", "--entity-type", "users", "--entity-name", user),
+        *("--add-config", credential),
     )

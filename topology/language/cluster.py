@@ -8,6 +8,7 @@ from topology.language.scalars import (
     COUNT,
     DURATION,
     HTTP,
+    LINE,
     RATE,
     REGISTRY,
     REPLICAS,
@@ -36,8 +37,8 @@ OAUTH = Record(
 )
 KERBEROS = Record(
     {
-        "service": Key(TEXT, "The first part of the brokers' principals.", "`kafka`"),
-        "principal": Key(TEXT, "Who we are.", "the ticket cache's or keytab's own"),
+        "service": Key(LINE, "The first part of the brokers' principals.", "`kafka`"),
+        "principal": Key(LINE, "Who we are.", "the ticket cache's or keytab's own"),
         "keytab": Key(SECRET, "The keytab with our key.", "the ticket cache"),
     }
 )
@@ -122,7 +123,7 @@ CLUSTER = Named(
                 ListOf(ADDRESS, empty="a cluster needs at least one address"),
                 "Addresses `host:port` to begin with; two or more survive a broker that is down.",
             ),
-            "cluster_id": Key(TEXT, "The id that the brokers must answer with; anything else is refused."),
+            "cluster_id": Key(LINE, "The id that the brokers must answer with; anything else is refused."),
             "rack": Key(
                 TEXT,
                 "The rack (or zone) in which our readers stand, as the brokers call theirs (`broker.rack`): proofs "

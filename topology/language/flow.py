@@ -10,8 +10,10 @@ from topology.language.scalars import (
     DURATION,
     EXCLUDED,
     LEVEL,
+    LINE,
     MODE,
     NAME,
+    ONE_LINE_NAMES,
     RATE,
     REPLICAS,
     SELECTORS,
@@ -22,6 +24,7 @@ from topology.language.scalars import (
     TEXTS,
     TOPIC_NAME,
     integer,
+    one_line,
     word,
 )
 from topology.model import Value
@@ -182,7 +185,10 @@ SYNC = Record(
                     ),
                     "include": Key(TEXTS, "Only these config keys."),
                     "exclude": Key(TEXTS, "Never these keys.", "throttles, min.insync.replicas and the like"),
-                    "set": Key(MapOf(TEXT), "Config key → value that target topics get, whatever the source says."),
+                    "set": Key(
+                        MapOf(LINE, one_line, names=ONE_LINE_NAMES),
+                        "Config key → value that target topics get, whatever the source says.",
+                    ),
                 }
             ),
             "Topic configs.",
@@ -206,7 +212,7 @@ SYNC = Record(
                 interval=Key(DURATION, "How often positions are translated and written.", "`10s`"),
                 when_target=Key(word("empty"), "Only into groups without members.", "`empty`"),
                 rename=Key(
-                    Converted(MapOf(TEXT), _groups_apart),
+                    Converted(MapOf(LINE, one_line, names=ONE_LINE_NAMES), _groups_apart),
                     "Group id at the source → id at the target; the others keep theirs.",
                 ),
             ),

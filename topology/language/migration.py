@@ -7,15 +7,18 @@ from topology.language.scalars import (
     HTTP,
     INSTANT,
     LEVEL,
+    LINE,
+    LINES,
     NAME,
     NAMES,
+    ONE_LINE_NAMES,
     RATE,
     RECORDS,
     SECRET,
     SHARE,
     TEXT,
-    TEXTS,
     TOPIC,
+    one_line,
     word,
 )
 from topology.shapes import Key, ListOf, MapOf, Named, Record
@@ -131,8 +134,8 @@ WAVE = Named(
             "name": Key(NAME, "What the wave is called in commands and in the journal."),
             "after": Key(NAMES, "Waves that must be finished first."),
             "topics": Key(ListOf(TOPIC, empty="a wave moves at least one topic"), "Source topics, by name."),
-            "consumers": Key(TEXTS, "Group ids; a group belongs to one wave."),
-            "producers": Key(TEXTS, "Application names."),
+            "consumers": Key(LINES, "Group ids; a group belongs to one wave."),
+            "producers": Key(LINES, "Application names."),
             "strategy": Key(STRATEGY, "This wave's strategy.", "the migration's"),
             "window": Key(
                 Record(
@@ -182,10 +185,12 @@ MIGRATION = Named(
                     Record(
                         {
                             "http": Key(HTTP, "Where the application's own start and stop switch listens."),
-                            "principal": Key(TEXT, "Who it is for brokers (`User:checkout`): for fences and messages."),
-                            "client_id": Key(TEXT, "The client id of its producers: for quotas and messages."),
+                            "principal": Key(LINE, "Who it is for brokers (`User:checkout`): for fences and messages."),
+                            "client_id": Key(LINE, "The client id of its producers: for quotas and messages."),
                         }
-                    )
+                    ),
+                    one_line,
+                    names=ONE_LINE_NAMES,
                 ),
                 "Application → how it is stopped and started; without `http` a person confirms.",
             ),
@@ -217,7 +222,9 @@ MIGRATION = Named(
                                 "`45s`",
                             ),
                         }
-                    )
+                    ),
+                    one_line,
+                    names=ONE_LINE_NAMES,
                 ),
                 "Group id → what a move of the group needs to know.",
             ),

@@ -24,6 +24,9 @@ _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)"
 _ADDRESS = re.compile(
     _HOST + r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"  # 1 to 65535
 )
+# controls (line ends among them) and what turns the direction of writing
+_BREAKS = re.compile(r"[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+ONE_LINE_NAMES: Mapping[str, str] = MappingProxyType({"pattern": f"^[^{_BREAKS.pattern[1:-1]}]*$"})
 _HTTP = re.compile(r"https?://[A-Za-z0-9._~\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
 _AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
 
@@ -71,6 +74,13 @@ def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("expected a text that is not empty")
     return text
+
+
+def one_line(text: str) -> str:
+    """What names something to brokers and stands in commands and logs."""
+    if _BREAKS.search(text):
+        raise ValueError("expected a text on one line, without control characters and marks of writing direction")
+    return _text(text)
 
 
 def _boolean(text: str) -> bool:
@@ -139,6 +149,7 @@ NAME = scalar(
     maxLength=80,
 )
 TEXT = scalar("a text", _text, quoted=True, minLength=1)
+LINE = scalar("a text on one line", one_line, quoted=True, minLength=1, **ONE_LINE_NAMES)
 TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$")
 TOPIC_NAME = scalar("a topic's name", matching(TOPIC_TEXT, "a topic's name"), quoted=True)
 BOOLEAN = Scalar(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
@@ -234,3 +245,4 @@ SELECTORS = ListOf(SELECTOR, empty="nothing would be selected; name topics, or l
 EXCLUDED = ListOf(SELECTOR)
 NAMES = ListOf(NAME)
 TEXTS = ListOf(TEXT)
+LINES = ListOf(LINE)

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.command import command
 from topology.compile import plan_of
 from topology.finding import Label, Problem
 from topology.inventory import InventoryFlow
@@ -109,13 +110,14 @@ def _changed(flows: list[Flow], running: str, compiled: str) -> Problem:
 def _left_over(topology: Topology, cluster: str, name: str) -> Problem:
     declared = topology.root.at("clusters", cluster)
     assert declared is not None, "only declared clusters are looked at"
+    stop = command("topology", "flow", "stop", name, "FILE")
     return Problem(
         "OPS905",
         f"flow {name} of this topology is still ordered at {cluster}, and the file does not declare it",
         (Label(declared.key or declared.span),),
         path=f"clusters.{cluster}",
         ids=(name, cluster),
-        help=f"declare it again; where it shall end, `topology flow stop {name} FILE` before it leaves the file",
+        help=f"declare it again; where it shall end, `{stop}` before it leaves the file",
         severity="warning",
     )
 

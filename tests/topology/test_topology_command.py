@@ -1,0 +1,167 @@
+"""Commands that people paste: every name stays one argument, whatever stands in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusters.rights import rights
+from cutover.groups.configs import _remedy
+from replicator.states import REMEDIES, Loud
+from topology import compile_path
+from topology.command import argument, command
+from topology.load import load_path
+from topology.plan import Plan
+from topology.quoting import visible
+
+HOSTILE = (
+    "a'; touch escaped; '",
+    '"; touch escaped; "',
+    "$(touch escaped)",
+    "`touch escaped`",
+    "a\ntouch escaped\n",
+    "a\rtouch escaped",
+    "a\\'; touch escaped; \\'",
+    "\x1b]0;title\x07'; touch escaped; '",
+    "a && touch escaped || b > escaped | c # !1 ~ * ? [a] {b,c}",
+    "\u202egnp.exe\u2066",
+    "\x9b31m",
+    "$'\\x27; touch escaped'",
+    "--force",
+    "",
+    "ünï ☃",
+)
+# Stands for every tool that our texts name: it tells its arguments, and does nothing.
+_STUB = f"""#!{sys.executable}
+import json, os, sys
+with open("called", "a") as told:
+    told.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+"""
+TOOLS = ("kafka-acls", "kafka-configs", "kafka-topics", "kafka-consumer-groups", "kafka-delete-records", "topology")
+TOPOLOGY = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: hostile}}
+clusters:
+  a: {{bootstrap: [a.example.internal:9092]}}
+  b: {{bootstrap: [b.example.internal:9092]}}
+flows:
+  - {{source: a, target: b, topics: {{include: [orders]}}}}
+migration:
+  flow: a-to-b
+  waves:
+    - {{name: one, topics: [orders], consumers: [{group}], producers: [shop],
+       gates: {{before: [{{lag: {{max_records: 0, hold: 30s}}}}]}}, rollback: {{none: tried}}}}
+"""
+
+
+def run_script(script: str, folder: Path) -> list[list[str]]:
+    """What a shell calls when it is given the script; nothing else may come of it."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in TOOLS:
+        (tools / name).write_text(_STUB)
+        (tools / name).chmod(0o755)
+    here = folder / "here"
+    here.mkdir()
+    path = f"{tools}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash"], input=script.encode(), cwd=here, env={"PATH": path}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert [each.name for each in here.iterdir()] == ["called"]
+    return [json.loads(line) for line in (here / "called").read_text().splitlines()]
+
+
+def hostile_plan(tmp_path: Path, group: str) -> Plan:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(TOPOLOGY.format(group=json.dumps(group)))
+    return compile_path(path)
+
+
+def test_a_shell_finds_every_argument_as_it_was_meant(tmp_path: Path) -> None:
+    meant = [["kafka-topics", "--topic", name, "--end", name] for name in HOSTILE]
+    script = "\n".join(command(*each) for each in meant)
+    assert run_script(script, tmp_path) == meant
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_command_is_one_line_that_no_terminal_obeys(name: str) -> None:
+    line = command("topology", "status", name)
+    assert visible(line) == line
+    assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_shell_without_escapes_in_quotes_executes_nothing_either(name: str, tmp_path: Path) -> None:
+    """dash, ash: the name may be another there, never a command."""
+    script = f"true {argument(name)}"
+    subprocess.run(["sh"], input=script.encode(), cwd=tmp_path, capture_output=True, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_nul_stands_as_text() -> None:
+    assert argument("a\0b") == "$'a\\\\x00b'"
+
+
+def test_a_path_is_no_option(tmp_path: Path) -> None:
+    assert run_script(command("topology", "status", Path("-x.yaml")), tmp_path) == [["topology", "status", "./-x.yaml"]]
+
+
+def test_acls_of_hostile_groups_give_rights_and_nothing_else(tmp_path: Path) -> None:
+    """The administrator runs `topology acls --role migrate --format commands` as it comes."""
+    # the language refuses controls (SYN011, below), and `$(…)` (SEC606)
+    groups = [name for name in HOSTILE if name and visible(name) == name and "$(" not in name]
+    lines, meant = [], []
+    principal = "User:w'; touch escaped; '"
+    for group in groups:
+        for right in rights(hostile_plan(tmp_path, group), "migrate"):
+            if right.resource == "GROUP":
+                lines.append(right.command(principal, "a.example.internal:9092"))
+                meant.append([right.operation, right.name, principal])
+    assert {name for _, name, _ in meant} == set(groups)
+    called = run_script("\n".join(lines), tmp_path)
+    options = ("--operation", "--group", "--allow-principal")
+    assert [[each[each.index(option) + 1] for option in options] for each in called] == meant
+    assert {each[0] for each in called} == {"kafka-acls"}
+
+
+@pytest.mark.parametrize("letter", ["\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2067", "\u061c"])
+def test_groups_with_controls_are_refused_where_they_stand(letter: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(TOPOLOGY.format(group=json.dumps(f"a{letter}b")))
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert "on one line" in problem.message
+    assert problem.path == "migration.waves[0].consumers[0]"
+
+
+@pytest.mark.parametrize("key", ["groups", "applications"])
+def test_keys_that_name_groups_and_applications_are_on_one_line(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    text = TOPOLOGY.format(group="shop").replace("  waves:", f'  {key}: {{"a\\nb": {{}}}}\n  waves:')
+    path.write_text(text)
+    assert [each.path for each in load_path(path).problems if each.code == "SYN011"] == [f"migration.{key}"]
+
+
+def test_remedies_of_partitions_hold_hostile_topics(tmp_path: Path) -> None:
+    topic = "a'; touch escaped; '"
+    commands = []
+    for state in REMEDIES:
+        told = Loud(state, "why").remedy_for("a-to-b", topic, 3, "my orders.yaml")
+        commands += [part for part in told.split("`")[1::2] if argument(topic) in part]
+    assert len(commands) > 5
+    for called in run_script("\n".join(commands), tmp_path):
+        assert called[0] == "topology"
+        assert called[called.index("--topic") + 1] == topic
+        assert "my orders.yaml" in called
+
+
+def test_a_config_value_is_no_second_key(tmp_path: Path) -> None:
+    told = _remedy("g'; touch escaped; '", "share.auto.offset.reset", "latest,x=y")
+    [called] = run_script(told.removeprefix("To keep it: "), tmp_path)
+    assert called[called.index("--entity-name") + 1] == "g'; touch escaped; '"
+    assert called[-1] == "share.auto.offset.reset=[latest,x=y]"

@@ -19,7 +19,7 @@ from clusters.wire.connection import connect
 from replicator.aligned.decisions import Decisions
 from replicator.ledger import read_ledger
 from replicator.neighbours import with_neighbours
-from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_other_ids
+from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_kept_targets, refuse_other_ids
 from replicator.sync.once import sync_carried
 from replicator.sync.schemas import ask_registries
 from replicator.targets import Mapped, copied_topics, mapped_topics
@@ -52,6 +52,8 @@ def apply_plan(
 
     Raises CannotApply before anything is changed, ClusterError when a cluster cannot be used.
     """
+    for flow in plan.flows:
+        refuse_kept_targets(flow)
     settings = {alias: connect_to(alias) for flow in plan.flows for alias in (flow.source, flow.target)}
     ids: dict[str, str] = {}
     for alias, each in settings.items():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from clusters.flows import FlowRecord
 from replicator.errors import ReplicatorError
+from topology.internal import kept, kept_targets
 from topology.plan import Plan, PlanFlow
 
 ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
@@ -14,6 +15,16 @@ ANEW = "give the flow a `suffix` and target names of its own (`naming`), which s
 
 class CannotApply(ReplicatorError):
     """The plan asks for something that this version does not do, or that would change what is copied already."""
+
+
+def refuse_kept_targets(flow: PlanFlow) -> None:
+    """A plan need not come from our compiler. Raises CannotApply."""
+    for name, there in kept_targets(flow):
+        what = "every topic" if name == "*" else f"topic {name}"
+        raise CannotApply(
+            f"flow {flow.id} would call {what} {there} at {flow.target}, a name that no flow may write "
+            f"({kept(there.replace('*', 'x'))}); give the flow another `naming`"
+        )
 
 
 def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:

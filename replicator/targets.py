@@ -20,6 +20,7 @@ from replicator.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH, Limits
 from replicator.states import Loud
 from topology.command import command
+from topology.internal import kept
 from topology.plan import NEVER_SYNCED, PlanFlow
 
 SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
@@ -106,6 +107,9 @@ def place(
         mapped = Mapped(name, flow.target_topic(name), partitions, created=False, copied=partitions)
         if before is not None:
             mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids, refused=before.refused)
+        if whose := kept(mapped.target_topic):
+            found[name] = replace(mapped, copied=0, held=_never_written(mapped, whose))
+            continue
         size = there.get(mapped.target_topic)
         found[name] = mapped
         if size is None and (before is None or before.copied == 0):
@@ -120,6 +124,13 @@ def place(
         for mapped in pool.map(lambda work: work(), to_do.values()):
             found[mapped.topic] = mapped
     return list(found.values())
+
+
+def _never_written(mapped: Mapped, whose: str) -> Held:
+    error = (
+        f"{mapped.topic} would be called {mapped.target_topic} at the target, a name that no flow may write: {whose}"
+    )
+    return Held("unsupported", error, "give the flow a `naming` that leads elsewhere, or exclude the topic")
 
 
 def with_limits(found: Iterable[Mapped], limits: Mapping[str, Limits]) -> list[Mapped]:

@@ -13,7 +13,7 @@ from topology.model import Flow, Topology
 from topology.plan import Plan, PlanFlow, sealed
 from topology.sharing import Sharing, sharing
 
-MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214")
+MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214", "TPC421")
 
 
 def compile_path(path: Path) -> Plan:

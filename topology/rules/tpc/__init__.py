@@ -24,6 +24,7 @@ from topology.rules.tpc import (
     tpc418_auto_create_target,
     tpc419_gap_policy_continue,
     tpc420_compression_recompress,
+    tpc421_internal_target_name,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -47,4 +48,5 @@ RULES: tuple[Rule, ...] = (
     tpc418_auto_create_target.RULE,
     tpc419_gap_policy_continue.RULE,
     tpc420_compression_recompress.RULE,
+    tpc421_internal_target_name.RULE,
 )

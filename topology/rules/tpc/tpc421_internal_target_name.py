@@ -1,0 +1,63 @@
+"""TPC421 internal-target-name: a flow's naming gives topics of the target a name that is kept by Kafka or by Watershed.
+
+Why: names that begin with `__` are of brokers and tools, those that begin with `watershed.` or `_watershed` hold the
+state of Watershed at that cluster: desired flows, the ledger, the journal. Records of an application there are read as
+orders and positions, and stop what is copied. `topology compile` and `apply` refuse such a flow, also where a comment
+suppresses this; a worker holds a topic whose name turns out so, and copies the others.
+
+Bad:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [offs]}
+        naming: {policy: map, map: {offs: watershed.journal}}
+
+Good:
+
+    flows:
+      - source: a
+        target: b
+        topics: {include: [offs]}
+        naming: {policy: map, map: {offs: a.offs}}
+
+Source: clusters/control.py, apache/kafka Topic.java (internal topics)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.finding import Label, Problem
+from topology.internal import kept, kept_targets
+from topology.model import Flow
+from topology.rule import Context, Rule
+from topology.rules.tpc.reserved import named, where
+
+
+def check(context: Context) -> Iterator[Problem]:
+    for flow in context.topology.flows if context.topology is not None else ():
+        found = dict(kept_targets(flow.plan))
+        if "*" not in found:
+            names = (name for name in named(context, flow) if flow.plan.selects(name))
+            found |= {name: there for name in names if kept(there := flow.plan.target_topic(name))}
+        if found:
+            yield _problem(flow, found)
+
+
+def _problem(flow: Flow, found: dict[str, str]) -> Problem:
+    name, there = next(iter(found.items()))
+    what = "every topic" if name == "*" else f"`{name}`"
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    naming = flow.settings.at("naming")
+    return Problem(
+        "TPC421",
+        f"flow {flow.id} calls {what} `{there}` at {flow.target}{more}: {kept(there.replace('*', 'x'))}",
+        (Label(where(flow, name) if naming is None else naming.span, "named here"),),
+        path=f"{flow.path}.naming",
+        ids=(flow.id, *sorted(found)[:3]),
+        help="give it a name that begins with something else",
+    )
+
+
+RULE = Rule("TPC421", "internal-target-name", "error", __doc__, check)

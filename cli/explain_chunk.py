@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from clusters.admin import Admin
+from clusters.claims import claims_of
 from clusters.settings import ConnectionSettings, connection_settings
 from spark.errors import WrongUse
 from spark.evidence.explain import Explanation, Reader, explain
 from spark.evidence.folder import SUMMARY, read_document, read_table
 from spark.evidence.naming import chunk_named
 from spark.judging.observe import flow_facts
-from spark.judging.whose import left_out_at_source, shared, writers_at
+from spark.judging.whose import claimed_at_source, left_out_at_source, shared, writers_at
 from spark.reading.ids import AS_THEY_ARE
 from spark.reading.ranges import PartitionAddress, read_all
 from spark.reading.records import whole_records
@@ -80,6 +81,7 @@ def _explained(
         facts = flow_facts(flow, source, target, (settings[0], settings[1]), [chunk["topic"]], foreign)
         schema_ids = translated_ids(flow, settings[0], settings[1], [] if foreign else [chunk["topic"]])
         skip, only = ((), ()) if foreign else _whose(flow, settings[0], settings[1], target.cluster_id())
+        claims = claims_of(claimed_at_source(settings[0]), chunk["topic"], ids[0], chunk["partition"]) if skip else None
     timestamps = all(pair.timestamps for pair in facts.pairs)
     addresses = (
         PartitionAddress(
@@ -90,6 +92,7 @@ def _explained(
             timestamps,
             frozenset(skip),
             schema_ids.get(chunk["topic"], AS_THEY_ARE),
+            claims=claims,
         ),
         PartitionAddress(
             settings[1], chunk["target_topic"], ids[1], chunk["partition"], timestamps, only=frozenset(only)

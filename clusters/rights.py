@@ -252,6 +252,7 @@ def _verify(flow: PlanFlow) -> Iterator[Right]:
         yield _topic(flow.target, name, "READ", "know what was copied where")
     if flow.guard != "none" or flow.forward == "local":
         yield _topic(flow.source, FLOWS, "READ", "know what other flows brought to the source")
+        yield _topic(flow.source, LEDGER, "READ", "believe other flows' producer ids only where they wrote")
     if flow.verify.pause_at_lag_ms is not None:
         yield _topic(flow.target, STATUS, "READ", "stop reading while the flow lags")
     if flow.rejected == "quarantine":

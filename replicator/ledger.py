@@ -209,17 +209,17 @@ class Ledger:
 
 def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
     """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
-    return ledger_of(_newest(settings, flow, slots))
+    return ledger_of(newest_records(settings, flow, slots))
 
 
 def ledger_of(newest: Iterable[ControlRecord]) -> Ledger:
     """What the newest record of every key says. Raises ProtocolError for an unreadable one."""
     newest = list(newest)
-    blocks = _blocks(newest)
+    blocks = blocks_in(newest)
     records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
     for block in blocks:
         records[block.key][block.record_key] = block.identity.epoch
-    positions = known_in(_in_transactions(newest))
+    positions = known_in(transactional_in(newest))
     in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
     foreign = foreign_in(record for record in newest if (record.value or {}).get("kind") == FOREIGN)
     return Ledger(assembled(blocks, foreign) | in_transactions, positions, records)
@@ -237,19 +237,21 @@ def read_blocks(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
 ) -> list[Block]:
     """The blocks of runs as compaction would leave them."""
-    return _blocks(_newest(settings, flow, slots))
+    return blocks_in(newest_records(settings, flow, slots))
 
 
-def _blocks(newest: list[ControlRecord]) -> list[Block]:
+def blocks_in(newest: list[ControlRecord]) -> list[Block]:
     others = KINDS | {FOREIGN}
     return [Block.from_record(record) for record in newest if (record.value or {}).get("kind") not in others]
 
 
-def _in_transactions(newest: list[ControlRecord]) -> list[ControlRecord]:
+def transactional_in(newest: list[ControlRecord]) -> list[ControlRecord]:
     return [record for record in newest if (record.value or {}).get("kind") in KINDS]
 
 
-def _newest(settings: ConnectionSettings, flow: str | None, slots: Iterable[int] | None) -> list[ControlRecord]:
+def newest_records(
+    settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
+) -> list[ControlRecord]:
     """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
     transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
     newest: dict[str, ControlRecord] = {}

@@ -107,7 +107,8 @@ def verify(
         def nothing_left(flow_known: FlowFacts, seen: Observed) -> bool:
             position = seen.map.source_position(seen.target.end)
             unit = Unit(0, flow_known.flow.source, seen.place.topic, str(seen.ids[0]), seen.place.partition, 0, 0)
-            unit = _moved(unit, position, seen.barrier, flow_known.skip)
+            claims = flow_known.claims_of(seen.place.topic, seen.ids[0], seen.place.partition)
+            unit = replace(unit, start=position, end=seen.barrier, skip=flow_known.skip, claims=claims)
             return records_in(plan, unit) == 0
 
         asked = Asked.of(flows, request.groups) if level == "L3" else Asked()
@@ -284,6 +285,7 @@ def _subjects(
             timestamps=pair.timestamps,
             skip=known.skip,
             only=known.only,
+            claims=known.claims_of(o.place.topic, o.ids[0], o.place.partition),
             ids=ids.get(o.place.topic, AS_THEY_ARE),
             in_place=in_place,
             chunk=chunk,
@@ -326,10 +328,6 @@ def _not_begun(observed: Sequence[tuple[FlowFacts, list[Observed]]]) -> list[str
 
 def _notes(known: Sequence[FlowFacts], *more: str) -> list[str]:
     return [note for flow_known in known for note in flow_known.notes] + list(more)
-
-
-def _moved(unit: Any, start: int, end: int, skip: tuple[int, ...]) -> Any:
-    return replace(unit, start=start, end=end, skip=skip)
 
 
 def iso(seconds: float) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from clusters.admin import Admin
+from clusters.claims import Claimed, Claims, claims_of
 from clusters.flows import read_flows
 from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
@@ -20,7 +21,7 @@ from replicator.ledger import read_ledger
 from replicator.offsetmap import BrokenMap, OffsetMap
 from spark.errors import WrongUse
 from spark.judging.verdict import Counts
-from spark.judging.whose import left_out_at_source, shared, writers_at
+from spark.judging.whose import claimed_at_source, left_out_at_source, shared, writers_at
 from spark.judging.window import Observed, Place
 from topology.plan import PlanFlow
 
@@ -66,7 +67,8 @@ class FlowFacts:
     """A flow on both clusters. `blocks`: findings that forbid the word proven; `notes`: what is not compared.
 
     skip: producer ids whose batches at the source the flow leaves out; only: those that alone count at the target
-    (none: all); writers: those of all flows there. unusable: partitions with nothing that says which records belong
+    (none: all); writers: those of all flows there. claims: what the flows into the source claim as their writes, where
+    some are skipped. unusable: partitions with nothing that says which records belong
     together, with what is known of them; lost: records that the source does not have any more. source_settings: where
     its control topics may be read. copied: source topics that the ledger knows. foreign: another tool made the copy;
     alignments: how that of each of its partitions was found, by source topic; begins: where the flow was told to begin,
@@ -82,6 +84,7 @@ class FlowFacts:
     skip: tuple[int, ...] = ()
     only: tuple[int, ...] = ()
     writers: tuple[int, ...] = ()
+    claims: Mapping[Claimed, Claims] = field(default_factory=dict)
     unusable: dict[Place, Counts] = field(default_factory=dict)
     lost: dict[Place, int] = field(default_factory=dict)
     source_settings: ConnectionSettings | None = None
@@ -91,6 +94,10 @@ class FlowFacts:
     foreign: bool = False
     alignments: dict[str, list[str]] = field(default_factory=dict)
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> Claims | None:
+        """Where the producers to skip are believed at the source."""
+        return claims_of(self.claims, topic, topic_id, partition) if self.skip else None
 
 
 def flow_facts(
@@ -259,7 +266,11 @@ def _leave_out(facts: FlowFacts) -> None:
     known = read_flows(facts.target_settings).get(flow.id)
     facts.begins = known.begins if known is not None else {}
     if facts.skip:
-        facts.notes.append(f"flow {flow.id}: records that other flows brought to {flow.source} stay there")
+        facts.claims = claimed_at_source(facts.source_settings)
+        facts.notes.append(
+            f"flow {flow.id}: records that other flows brought to {flow.source} stay there; what stands there under a "
+            "flow's producer id and is not claimed by that flow's ledger is somebody else's, and was compared"
+        )
 
 
 def _unusable(facts: FlowFacts, found: Aligned, ids: tuple[uuid.UUID, uuid.UUID]) -> str:

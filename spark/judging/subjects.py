@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusters.claims import Claims
 from replicator.adoption.foreign import JoinedMap
 from replicator.offsetmap import OffsetMap
 from spark.judging.difference import EXAMPLES, Difference
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 class Subject:
     """One partition to prove. `clusters` and `topic_ids`: source, then target. ids: schema ids that are rewritten.
 
-    in_place: the copy has the source's offsets (`offsets: aligned`), so each record is expected at its own. chunk: in
-    source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one another; they are
-    not read, but for those `again`. kept: what is in quarantine for it, by rising offsets. only_copy_compacts: the
-    target's cleaner takes what the source keeps.
+    claims: what the flows into the source have written there; producers to `skip` are believed there only (None:
+    everywhere). in_place: the copy has the source's offsets (`offsets: aligned`), so each record is expected at its
+    own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
+    another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
+    only_copy_compacts: the target's cleaner takes what the source keeps.
     """
 
     window: Window
@@ -37,6 +39,7 @@ class Subject:
     timestamps: bool = True
     skip: tuple[int, ...] = ()
     only: tuple[int, ...] = ()
+    claims: Claims | None = None
     ids: Ids = AS_THEY_ARE
     in_place: bool = False
     chunk: int = CHUNK
@@ -80,6 +83,7 @@ class Subject:
             self.in_place,
             self.only if side == 1 else (),
             around_known=bool(known),
+            claims=self.claims if side == 0 else None,
         )
 
 

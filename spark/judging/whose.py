@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clusters.claims import Claimed, Claims
 from clusters.flows import read_flows
 from clusters.producers import read_producers
 from clusters.settings import ConnectionSettings
+from replicator.claims import read_claims
 from topology.plan import PlanFlow
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ def left_out_at_source(flow: PlanFlow, source: ConnectionSettings, target_id: st
     }
     paths |= {id_: producer.path for id_, producer in read_producers(source).items()}
     return tuple(sorted(id_ for id_, path in paths.items() if flow.forward == "local" or target_id in path))
+
+
+def claimed_at_source(source: ConnectionSettings) -> dict[Claimed, Claims]:
+    """What the flows into a cluster have written there, by their ledgers: only there their ids are believed. Everything
+    that was written before it is asked for is in it. Raises ClusterError."""
+    mapped = {id_ for id_, record in read_flows(source).items() if record.flow.offsets != "aligned"}
+    return read_claims(source, mapped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,4 +21,5 @@ def address_of(cluster: PlanCluster, unit: Unit) -> PartitionAddress:
         frozenset(unit.skip),
         unit.ids,
         frozenset(unit.only),
+        unit.claims,
     )

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from clusters.claims import Claims
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
@@ -39,7 +40,8 @@ _FOLLOWER_IS_BEHIND = frozenset({1, 78})  # offset out of range (KIP-392: it may
 class PartitionAddress:
     """What is read: `skip` are producer ids whose batches the flow leaves out (its loop guard), `ids` the schema ids
     that are read as those that the flow writes in their place. only: producer ids that alone count, where others write,
-    too; none: all do."""
+    too; none: all do. claims: what the flows under the ids to skip have written, by their ledgers; what stands under
+    them elsewhere counts. None: all are believed."""
 
     settings: ConnectionSettings
     topic: str
@@ -49,11 +51,12 @@ class PartitionAddress:
     skip: frozenset[int] = frozenset()
     ids: Ids = AS_THEY_ARE
     only: frozenset[int] = frozenset()
+    claims: Claims | None = None
 
     @property
-    def whose(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Producers that do not count, and those that alone do (none: all)."""
-        return self.skip, self.only
+    def whose(self) -> tuple[frozenset[int], frozenset[int], Claims | None]:
+        """Producers that do not count, those that alone do (none: all), and where the former are believed."""
+        return self.skip, self.only, self.claims
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} on {self.settings.alias}"

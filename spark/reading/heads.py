@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from clusters.claims import SEQUENCES, Claims
 from spark.reading.batches import BEHIND_CRC, HEAD, MAGIC_AT, CorruptBatch, aborts, new_format
 from spark.reading.xxh64 import I64
 
@@ -106,9 +107,11 @@ def that_count(
     aborted: Sequence[tuple[int, int]],
     skip: frozenset[int],
     only: frozenset[int] = frozenset(),
+    claims: Claims | None = None,
 ) -> Mask:
     """Which batches count: those with records, no markers, none of aborted transactions, none of the producers to skip,
-    and where there are producers that count only theirs.
+    and where there are producers that count only theirs. claims: of the flows that write as those to skip; what stands
+    under their ids elsewhere was written by somebody else, and counts.
 
     aborted: (producer id, first offset) as the answer lists them. It lists all that touch it, so nothing is remembered
     between answers (Java consumer, CompletedFetch).
@@ -116,12 +119,32 @@ def that_count(
     attributes = heads["attributes"].astype(np.int64)
     counts: Mask = (heads["count"] > 0) & ((attributes & CONTROL) == 0)
     if skip:
-        counts &= ~np.isin(heads["producer"], list(skip))
+        left_out = np.isin(heads["producer"], list(skip))
+        counts &= ~(left_out if claims is None else left_out & claimed(heads, claims))
     if only:
         counts &= np.isin(heads["producer"], list(only))
     if aborted:
         counts &= ~_aborted(records, edges, heads, aborted)
     return counts
+
+
+def claimed(heads: Heads, claims: Claims) -> Mask:
+    """Which batches a flow's ledger claims: those wholly among the offsets that it has written in transactions, and
+    those whose epoch and sequence number fit where it wrote by sequence numbers."""
+    base, end = heads["base"].astype(np.int64), last_offsets(heads) + 1
+    firsts, ends = (np.frombuffer(column, dtype=np.int64) for column in (claims.firsts, claims.ends))
+    found: Mask = np.zeros(len(heads), dtype=np.bool_)
+    if len(firsts):
+        at = np.searchsorted(firsts, base, side="right") - 1
+        found = (at >= 0) & (end <= ends[np.maximum(at, 0)])
+    for rule in claims.rules:
+        epoch = heads["producer_epoch"]
+        fits = (heads["producer"] == rule.producer_id) & (rule.epoch <= epoch) & (epoch < rule.epochs_end)
+        fits &= (base >= rule.first) & (end <= rule.end)
+        if rule.base >= 0:
+            fits &= (base - rule.base) % SEQUENCES == heads["sequence"]
+        found |= fits
+    return found
 
 
 def _aborted(records: memoryview, edges: Sequence[int], heads: Heads, listed: Sequence[tuple[int, int]]) -> Mask:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from clusters.claims import Claims
 from spark.reading.ids import AS_THEY_ARE, Ids
 
 By = Literal["batches", "lists", "records"]
@@ -23,7 +24,8 @@ class Kept(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One range to read and sum up; `id` finds its row again. left_out: offsets (first, end) that do not count.
-    skip: producer ids that do not count, only: those that alone do.
+    skip: producer ids that do not count, only: those that alone do. claims: what the flows under these ids claim as
+    their own writes, batches under them elsewhere count; None: all are believed.
 
     by: what is summed up, digests of whole batches (`spark.reading.digests`), the same and a list of them, or
     fingerprints of records. in_place: each counts by its offset instead of by its ordinal, so that the same records at
@@ -46,6 +48,7 @@ class Unit:
     in_place: bool = False
     only: tuple[int, ...] = ()
     around_known: bool = False
+    claims: Claims | None = None
 
 
 def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
@@ -53,7 +56,7 @@ def stretch_units(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
     share = max(1, -(-sum(unit.end - unit.start for unit in units) // max(1, tasks)))
     stretches: list[list[Unit]] = []
     length = 0
-    for unit in sorted(units, key=lambda unit: (*_log(unit)[:-1], unit.start, unit.end)):
+    for unit in sorted(units, key=lambda unit: (*_log(unit)[:-2], unit.start, unit.end)):
         if not stretches or stretches[-1][-1].cluster != unit.cluster or length >= share:
             stretches.append([])
             length = 0
@@ -74,6 +77,7 @@ def runs_of(units: Sequence[Unit]) -> Iterator[list[Unit]]:
         yield run
 
 
-def _log(unit: Unit) -> tuple[str, str, int, By, bool, tuple[int, ...], tuple[int, ...], Ids]:
-    """What units must share to be read as one stream."""
-    return unit.cluster, unit.topic_id, unit.partition, unit.by, unit.timestamps, unit.skip, unit.only, unit.ids
+def _log(unit: Unit) -> tuple[str, str, int, By, bool, tuple[int, ...], tuple[int, ...], Claims | None, Ids]:
+    """What units must share to be read as one stream; the last two are not in order."""
+    whose = unit.skip, unit.only, unit.claims
+    return unit.cluster, unit.topic_id, unit.partition, unit.by, unit.timestamps, *whose, unit.ids

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters.batches import Record
+from clusters.claims import SEQUENCES, claims_of
 from clusters.control import LEDGER
 from clusters.errors import ClusterError
 from clusters.fake import FakeCluster
@@ -20,6 +21,7 @@ from clusters.records import ControlRecord
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
 from replicator.announcing import PartitionLedger
 from replicator.batches import batches_in, sift
+from replicator.claims import claims_in
 from replicator.consolidation import consolidate
 from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, assembled
@@ -444,6 +446,22 @@ class Simulation:
 
     # -- the end, and what must be true ------------------------------------------------------------------------
 
+    def check_claims(self) -> None:
+        """The ledger claims every batch of ours that is there, and none that somebody else may add."""
+        records = [ControlRecord(0, at, NOW, key, value) for at, (key, value) in enumerate(self.ledger.items())]
+        rules = claims_of(claims_in(records, {KEY.flow}), TOPIC, self.target_id, 0).rules
+        log = self.target.log(TOPIC, 0)
+        stored, _ = log.read(log.log_start, 1 << 30, False, True) if log.end > log.log_start else (b"", 0)
+        for batch in batches_in(memoryview(stored)):
+            seen = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base, batch.end
+            assert any(rule.covers(*seen) for rule in rules), (seen, rules)
+        newest = max((rule.epoch for rule in rules), default=0)
+        for epoch in range(newest + 2):
+            fitting = {(log.end - rule.base) % SEQUENCES for rule in rules if rule.epoch == epoch and rule.base >= 0}
+            for sequence in {0, 1, log.end + 1} - fitting:
+                seen = self.producer_id, epoch, sequence, log.end, log.end + 1
+                assert not any(rule.covers(*seen) for rule in rules), (seen, rules)
+
     def drain(self) -> None:
         """Everything that is under way arrives, then one worker finishes the copy."""
         while self.open:
@@ -460,6 +478,7 @@ class Simulation:
         end = self.source.log(TOPIC, 0).last_stable()
         for _ in range(20 * self.source.log(TOPIC, 0).end + 100):
             if last.copy is not None and last.copy.copied_through == end and not last.writer.queue:
+                self.check_claims()
                 return
             for label, action in self._worker_steps(last):
                 if label != "fetch" or (last.copy is not None and last.copy.position < end):

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from clusters.batches import Record
+from clusters.claims import claims_of
 from clusters.control import LEDGER, SLOTS
 from clusters.errors import ClusterError, Unreachable
 from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import FetchPartition
 from replicator.batches import Batch, sift
+from replicator.claims import claims_in
 from replicator.look import Address, Led
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
@@ -53,7 +55,7 @@ class World:
         self.target = FakeCluster("target", clock=lambda: NOW)
         self.target.coordinator.version = version
         self.source.create_topic(TOPIC, partitions)
-        self.target.create_topic(MERGED, partitions)
+        self.target_id = self.target.create_topic(MERGED, partitions).topic_id
         self.target.create_topic(LEDGER, SLOTS, configs={"cleanup.policy": "compact"})
         self.partitions = partitions
         self.foreign: dict[int, int] = dict.fromkeys(range(partitions), 0)
@@ -78,12 +80,15 @@ class World:
             self.foreign[partition] += 1
 
     def known(self) -> dict[PartitionKey, Known]:
+        return known_in(self._ledger())
+
+    def _ledger(self) -> list[ControlRecord]:
         newest: dict[str, ControlRecord] = {}
         for record in self.target.records(LEDGER, SLOT):
             key = (record.key or b"").decode()
             value = None if record.value is None else _json(record.value)
             newest[key] = ControlRecord(SLOT, record.offset, NOW, key, value)
-        return known_in(record for record in newest.values() if record.value is not None)
+        return [record for record in newest.values() if record.value is not None]
 
     def paths(self) -> set[Path]:
         found = [_json(record.value) for record in self.target.records(LEDGER, SLOT) if record.value is not None]
@@ -98,10 +103,19 @@ class World:
             ours = [record for record in there if not (record.value or b"").startswith(b"foreign")]
             assert [_content(record) for record in ours] == [_content(record) for record in here], f"{partition}"
             assert len(there) - len(ours) == self.foreign[partition]
+            self.check_claims(partition, {record.offset for record in ours}, {record.offset for record in there})
             offsets = known[key_of(partition)].map
             check_map(
                 offsets, here, ours, self.source.log(TOPIC, partition).end, self.target.log(MERGED, partition).end
             )
+
+    def check_claims(self, partition: int, ours: set[int], all_of_them: set[int]) -> None:
+        """The ledger claims what the flow has written, and nothing that somebody else did."""
+        claims = claims_of(claims_in(self._ledger(), {FLOW}), MERGED, self.target_id, partition)
+        assert not claims.rules
+        firsts, ends = (memoryview(column).cast("q") for column in (claims.firsts, claims.ends))
+        claimed = {offset for first, end in zip(firsts, ends, strict=True) for offset in range(first, end)}
+        assert claimed & all_of_them == ours
 
     def _values(self, count: int) -> list[bytes | None]:
         self.made += count

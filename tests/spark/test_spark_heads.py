@@ -12,9 +12,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.claims import NO_END, Claims, Rule
 from spark.reading.batches import Batch, CorruptBatch, OldFormat, batch_at, split
 from spark.reading.digests import digest_of, digests, hash_payload
-from spark.reading.heads import behind, check, edges_of, heads_of, last_offsets, payloads_hashed, that_count
+from spark.reading.heads import behind, check, claimed, edges_of, heads_of, last_offsets, payloads_hashed, that_count
 
 NOTHING: frozenset[int] = frozenset()
 MARKER = bytes((0x10, 0, 0, 0, 8, 0, 0, 0))  # a record whose key is version 0, type 0: ABORT; type 1: COMMIT
@@ -89,6 +90,43 @@ def test_all_at_once_finds_what_one_after_the_other_does(
     assert found.digest.tolist() == [digest_of(batch) for batch in expected]
     assert found.base.tolist() == [batch.base_offset for batch in expected]
     assert found.size.tolist() == [len(batch.raw) - 61 for batch in expected]
+
+
+def numbers(*of: int) -> bytes:
+    return np.array(of, dtype=np.int64).tobytes()
+
+
+def test_producers_to_skip_are_believed_where_their_flow_claims_to_have_written() -> None:
+    """Offsets of batches: 5 to 7, 8 to 10, 11 to 13, 14 to 16, all of producers to skip, sequence 0 and epoch 0."""
+    records = memoryview(b"".join(stored(base, 20, producer=8) for base in (5, 8, 11, 14)))
+    edges = edges_of(records)
+    heads = heads_of(records, edges)
+
+    def counted(claims: Claims | None) -> list[int]:
+        mask = that_count(records, edges, heads, (), frozenset({8}), claims=claims)
+        return [int(base) for base in heads["base"][mask]]
+
+    assert counted(None) == []
+    assert counted(Claims()) == [5, 8, 11, 14]
+    assert counted(Claims(firsts=numbers(8, 14), ends=numbers(14, 16))) == [5, 14], "one that sticks out is not claimed"
+    assert counted(Claims(rules=(Rule(8, 0, 1, 0, NO_END, 11),))) == [5, 8, 14], "sequence 0 belongs to one place only"
+    assert counted(Claims(rules=(Rule(8, 0, 1, 8, 14, -1),))) == [5, 14]
+    assert counted(Claims(rules=(Rule(9, 0, 1, 0, NO_END, -1), Rule(8, 1, 2, 0, NO_END, -1)))) == [5, 8, 11, 14]
+
+
+def test_headers_and_rules_agree() -> None:
+    """What tasks ask of many headers at once is what `Rule` says of one."""
+    chance = random.Random(5)
+    for _ in range(50):
+        places = [(base, chance.choice((7, 8))) for base in range(0, 90, 3)]
+        records = memoryview(b"".join(stored(base, 1, producer=producer) for base, producer in places))
+        heads = heads_of(records, edges_of(records))
+        rules = tuple(
+            Rule(chance.choice((7, 8)), 0, chance.choice((0, 1, 2)), *sorted(chance.sample(range(99), 2)), base)
+            for base in (-1, 3 * chance.randrange(30))
+        )
+        plain = [any(rule.covers(producer, 0, 0, at, at + 3) for rule in rules) for at, producer in places]
+        assert claimed(heads, Claims(rules)).tolist() == plain
 
 
 def test_the_empty_batch_of_a_cleaned_marker_ends_nothing() -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PREFIX = "/replication"
 STATIC = Path(__file__).parent / "static" / "replication"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+COUNTABLE = 2**53 - 1  # what a browser's numbers hold
+DEEPEST = 20
 FILES_S = 5.0  # how long the folder of topologies is not looked at again
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -147,13 +149,18 @@ def _plan_of(plan_hash: str) -> Plan | None:
         return None
 
 
-def _visible(value: Any) -> Any:
-    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters."""
+def _visible(value: Any, depth: int = 0) -> Any:
+    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters. So do
+    values: a number that JSON or a browser cannot hold is unknown, what is nested too deeply is left out."""
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else _escaped(value)
+    if isinstance(value, int | float):
+        return value if abs(value) <= COUNTABLE else None  # not a number is not below either
+    if isinstance(value, dict | list | tuple) and depth >= DEEPEST:
+        return "…"
     if isinstance(value, dict):
-        return {_visible(key): _visible(each) for key, each in value.items()}
-    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_escaped(str(key)): _visible(each, depth + 1) for key, each in value.items()}
+    return [_visible(each, depth + 1) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _escaped(text: str) -> str:

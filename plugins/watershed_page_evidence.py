@@ -93,7 +93,10 @@ def _are_numbers(value: Mapping[str, Any]) -> bool:
 
 
 def _instant(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{ms:,}"  # no time that there is; whoever wrote it
 
 
 def _short(text: str) -> str:

@@ -199,7 +199,11 @@ def _decisions(entries: Sequence[Entry]) -> Iterator[Row]:
     """Who said yes or no, where."""
     for entry in entries:
         if entry.kind == "outcome" and not entry.deed:
-            for each in (entry.observation.get("outcome") or {}).get("approvals") or ():
+            outcome = entry.observation.get("outcome")
+            approvals = outcome.get("approvals") if isinstance(outcome, Mapping) else None
+            for each in approvals if isinstance(approvals, list) else ():
+                if not isinstance(each, Mapping):
+                    continue  # whoever wrote it
                 yield {"step": entry.step, "at_ms": entry.at_ms} | {
                     key: each.get(key) for key in ("asked", "granted", "by", "note")
                 }

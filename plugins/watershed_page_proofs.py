@@ -7,16 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from clusters.private_files import read_file
 from cutover.evidence.proofs import COUNTS
 from plugins.watershed_process import Detached
-from plugins.watershed_reports import REPORT, proves
-from plugins.watershed_spark import attempts
+from plugins.watershed_reports import REPORT, proves, tries
 from plugins.watershed_state import file_name, same_name, state_folder
 
 Row = dict[str, Any]
 PROOFS = 50
+VERDICTS = ("proven", "different", "incomplete", "error")
 FINDINGS = 5
 LONG = 400
+LARGEST = 16 * 1024 * 1024  # bytes of a summary
+COUNTABLE = 2**53 - 1
 
 
 def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
@@ -28,7 +31,7 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
     for dag in dags:
         folder = state_folder() / "runs" / same_name(dag)
         for task in folder.glob(f"{file_name(run) if run else '*'}/*"):
-            tried = [each for each in attempts(task) if proves(each)]
+            tried = [each for each in tries(task) if proves(each)]
             if tried:
                 found.append((tried[-1].folder.stat().st_mtime_ns, dag, task, tried[-1]))
     found.sort(key=lambda each: each[0], reverse=True)
@@ -36,6 +39,8 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
 
 
 def _row(dag: str, task: Path, program: Detached, at_ms: int) -> Row:
+    """What a summary says, where it is of the kind that a proof writes; anything else is left out, as if it were not
+    there, and makes no verdict."""
     told = _summary(program.folder)
     verdict = str(told["verdict"]) if told else "running" if program.alive() else "none"
     return {
@@ -45,21 +50,38 @@ def _row(dag: str, task: Path, program: Detached, at_ms: int) -> Row:
         "attempt": program.folder.name,
         "verdict": verdict,
         "at_ms": at_ms,
-        "unproven": told.get("unproven"),
-        "counts": {name: told[name] for name in COUNTS if told.get(name)},
-        "records": told.get("records"),
-        "level": told.get("level"),
-        "mode": told.get("mode"),
-        "ended_at": told.get("ended_at"),
-        "proof_root": told.get("proof_root"),
-        "findings": [str(each)[:LONG] for each in (told.get("findings") or ())[:FINDINGS]],
+        "unproven": _number(told.get("unproven")),
+        "counts": {name: count for name in COUNTS if (count := _number(told.get(name)))},
+        "records": _number(told.get("records")),
+        "level": _text(told.get("level")),
+        "mode": _text(told.get("mode")),
+        "ended_at": _text(told.get("ended_at")),
+        "proof_root": _text(told.get("proof_root")),
+        "findings": [each[:LONG] for each in _list(told.get("findings"))[:FINDINGS] if isinstance(each, str)],
         "report": (program.folder / REPORT).is_file() or verdict == "running",
     }
 
 
 def _summary(folder: Path) -> Row:
+    """Empty unless its verdict is one that a proof comes to, and fits its number."""
     try:
-        told = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return told if isinstance(told, dict) and "verdict" in told else {}
-    except (OSError, ValueError):
+        told = json.loads(read_file(folder / "summary.json", LARGEST))
+    except (OSError, ValueError, RecursionError):
         return {}
+    if not isinstance(told, dict) or str(told.get("verdict")) not in VERDICTS:
+        return {}
+    return {} if told["verdict"] == "proven" and _number(told.get("unproven")) != 0 else told
+
+
+def _number(value: object) -> int | None:
+    """A count that a browser can hold."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNTABLE
+    return value if is_count else None  # type: ignore[return-value]
+
+
+def _text(value: object) -> str | None:
+    return value[:LONG] if isinstance(value, str) else None
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

@@ -29,6 +29,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusters.private_files import append_to, make_folder, read_end, replace_file
+
+LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
 ROOT = Path(__file__).resolve().parent.parent
 _START_SECONDS = 30.0
 
@@ -70,7 +73,7 @@ class Detached:
 
     def tail(self, lines: int = 15) -> str:
         try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            return "\n".join(read_end(self.log, LOG_END).decode(errors="replace").splitlines()[-lines:])
         except OSError:
             return "(no log)"
 
@@ -125,10 +128,10 @@ def start(
     program = Detached(folder)
     if program.alive():
         return program
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name in ("process.json", "exit"):
         (folder / name).unlink(missing_ok=True)
-    with program.log.open("ab") as log, _standard_input(folder, orders=orders) as stdin:
+    with os.fdopen(append_to(program.log), "ab") as log, _standard_input(folder, orders=orders) as stdin:
         child = subprocess.Popen(
             [sys.executable, "-m", "plugins.watershed_process", str(folder), module, *arguments],
             cwd=folder,
@@ -173,7 +176,7 @@ def clean_environment() -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run one module under the folder's lock and leave its exit code there."""
     folder, module, *rest = arguments
-    lock = (Path(folder) / "lock").open("ab")
+    lock = os.fdopen(append_to(Path(folder) / "lock"), "ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -218,9 +221,7 @@ def _started(process: str) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}")
-    fresh.write_text(text)
-    fresh.replace(path)
+    replace_file(path, text.encode())
 
 
 if __name__ == "__main__":

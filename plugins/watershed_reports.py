@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from clusters.private_files import read_file
 from plugins.watershed_process import Detached
 from plugins.watershed_spark import attempts
 from plugins.watershed_standby import is_ordered
@@ -23,7 +24,8 @@ REPORT = "report.html"
 PROVES = "spark.verify"
 LINES = 12  # of a running proof's log
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; "
+    "base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -49,10 +51,10 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
     if len(tasks) > 1:
         named = [(task.name, report_path(dag_id, run_id, task.name).rpartition("/")[2]) for task in tasks]
         return _page("Proofs of this run", e("ul", [e("li", e("a", name, href=link)) for name, link in named]))
-    newest = _tries(tasks[0])[-1]
+    newest = tries(tasks[0])[-1]
     report = newest.folder / REPORT
     if report.is_file() and _is_inside(report):
-        return report.read_text(encoding="utf-8")
+        return read_file(report).decode(errors="replace")
     if newest.alive():
         return _page("The proof runs", e("pre", newest.tail(LINES)), again=True)
     return _page("No report", e("p", "The proof ended without one. Its last words:"), e("pre", newest.tail(LINES)))
@@ -62,11 +64,11 @@ def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
     """Folders of the tasks of one run that proved something, the oldest first."""
     run = run_folder(dag_id, run_id)
     found = [run / file_name(task_id)] if task_id else list(run.glob("*"))
-    tried = [(task.stat().st_mtime_ns, task) for task in found if any(map(proves, _tries(task)))]
+    tried = [(task.stat().st_mtime_ns, task) for task in found if any(map(proves, tries(task)))]
     return [task for _, task in sorted(tried)]
 
 
-def _tries(task: Path) -> list[Detached]:
+def tries(task: Path) -> list[Detached]:
     """The attempts in folders of their own: neither they nor their logs are links."""
     return [each for each in attempts(task) if _is_inside(each.folder) and _is_inside(each.log)]
 
@@ -81,8 +83,8 @@ def proves(program: Detached) -> bool:
     if is_ordered(program):
         return True
     try:
-        return bool(json.loads((program.folder / "process.json").read_text())["module"] == PROVES)
-    except (OSError, ValueError, KeyError, TypeError):
+        return bool(json.loads(read_file(program.folder / "process.json"))["module"] == PROVES)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

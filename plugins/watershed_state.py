@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusters.private_files import make_folder, replace_file
+
 if TYPE_CHECKING:
     from topology.plan import Plan
 
@@ -65,7 +67,7 @@ def freeze(path: Path) -> FrozenPlan:
 
     plan = compile_path(path)
     frozen = FrozenPlan(plan.hash, _plan_folder(plan.hash))
-    frozen.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(frozen.folder)
     if path.is_dir():
         for part in files_of(path):
             _replace(frozen.folder / "topology" / part.name, part.read_text(encoding="utf-8"))
@@ -111,7 +113,5 @@ def file_name(text: str) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    make_folder(path.parent)
+    replace_file(path, text.encode())

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import DAG, BaseOperator, get_parsing_context
 from airflow.sdk.exceptions import AirflowFailException
 
+from clusters.private_files import make_folder, replace_file
 from plugins.watershed_state import state_folder
 from topology.quoting import lines_visible, visible
 
@@ -220,10 +221,8 @@ def _remember(path: Path, plan: Plan) -> None:
     from topology.plan import plan_json
 
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(plan_json(plan), encoding="utf-8")
-        fresh.replace(path)
+        make_folder(path.parent)
+        replace_file(path, plan_json(plan).encode())
 
 
 def _last(path: Path) -> Path:

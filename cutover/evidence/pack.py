@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusters.private_files import make_folder, replace_file
 from cutover.course import Course
-from cutover.evidence.page import page
+from cutover.evidence.page import drawn
 from cutover.fences.fencing import standing_fence
 from cutover.journal.chain import Chain, Entry, outcome_of
 from cutover.steps import Step
@@ -32,8 +33,8 @@ class Identity:
 def write_evidence(directory: Path, identity: Identity, chain: Chain, state: str = "done") -> Path:
     """Write both files into `directory` (made if missing) and return the JSON's path. Raises OSError."""
     document = evidence(identity, chain, state)
-    directory.mkdir(parents=True, exist_ok=True)
-    _replace(directory / "evidence.html", page(document))
+    make_folder(directory)
+    _replace(directory / "evidence.html", drawn(document))
     return _replace(directory / "evidence.json", json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
@@ -181,7 +182,5 @@ def _iso(at_ms: int) -> str:
 
 
 def _replace(path: Path, text: str) -> Path:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    replace_file(path, text.encode("utf-8", "backslashreplace"))
     return path

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from topology.quoting import lines_visible
+
+LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #b42318; --dim: #7a7a7a; }
 @media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #f85149; --dim: #9a9a9a; } }
@@ -35,6 +38,23 @@ TITLES = {
 }
 
 
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"  # no script
+)
+
+
+def drawn(document: dict[str, Any]) -> str:
+    """The page; a value of a journal that it stumbles over does not keep the run from its evidence: then it says so."""
+    try:
+        return page(document)
+    except Exception as error:  # noqa: BLE001 (whatever is in the journal, evidence.json is whole)
+        why = f"This page could not be drawn: {type(error).__name__}: {error}. evidence.json beside it is whole."
+        return (
+            f"<!doctype html><html lang=en><head><meta charset=utf-8><meta http-equiv=Content-Security-Policy "
+            f'content="{POLICY}"><title>Evidence</title></head><body><h1>Evidence</h1><p>{_shown(why)}</p></body></html>\n'
+        )
+
+
 def page(document: dict[str, Any]) -> str:
     """`document` is what `cutover.evidence.pack.evidence` gives."""
     title = TITLES[document["kind"]].format(**document)
@@ -42,12 +62,13 @@ def page(document: dict[str, Any]) -> str:
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width'>",
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1>",
-        f"<p class=sub>wave {escape(document['wave'])} · {escape(document['strategy'].replace('_', ' '))} · "
-        f"run {escape(document['run'])} · {escape(document['began'])} · took {document['took_ms'] / 1000:.0f} s</p>",
-        f"<div class='band{'' if good else ' bad'}'>{escape(verdict)}</div>",
+        f"<meta http-equiv=Content-Security-Policy content=\"{POLICY}\">",
+        f"<title>{_shown(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{_shown(title)}</h1>",
+        f"<p class=sub>wave {_shown(document['wave'])} · {_shown(_words(document['strategy']))} · run "
+        f"{_shown(document['run'])} · {_shown(document['began'])} · "
+        f"took {_shown(_seconds(document['took_ms'], 0))}</p>",
+        f"<div class='band{'' if good else ' bad'}'>{_shown(verdict)}</div>",
         "<h2>Steps</h2>",
         _table(("step", "what it does", "seconds", "seen"), (_step_row(step) for step in document["steps"])),
         *_section("Groups", ("group", "topic at the target", "partition", "before", "after", "landing"),
@@ -60,9 +81,9 @@ def page(document: dict[str, Any]) -> str:
         *_section("Waves", ("wave", "state", "its topics are written to at", "topics"),
                   map(_wave_row, document["waves"])),
         "<h2>Chain</h2>",
-        f"<p>plan <code>{escape(document['plan'])}</code><br>journal root "
-        f"<code>{escape(document['journal']['root'])}</code> ({document['journal']['entries']} entries)<br>"
-        f"acting: {escape(', '.join(document['actors']))}</p>",
+        f"<p>plan <code>{_shown(document['plan'])}</code><br>journal root "
+        f"<code>{_shown(document['journal']['root'])}</code> ({_shown(document['journal']['entries'])} entries)<br>"
+        f"acting: {_shown(', '.join(map(str, document['actors'])))}</p>",
         "</body></html>\n",
     ]  # fmt: skip
     return "".join(parts)
@@ -84,19 +105,19 @@ def _verdict(document: dict[str, Any]) -> tuple[bool, str]:
         case "done" if document.get("loss"):
             missing, rpo = document["loss"]["offsets"], document["loss"]["rpo_ms"]
             proven, text = True, f"Promoted. Declared and accepted as missing: at most {missing} records"
-            text += f", {rpo / 1000:.1f} s of writing." if rpo is not None else "."
+            text += f", {_seconds(rpo)} of writing." if rpo is not None else "."
         case "done":
             text = "Done, without a proof of everything; see the steps."
         case "rolled_back":
-            text = "Refused, and everything was taken back" + (f" in {undoing / 1000:.1f} s." if undoing else ".")
+            text = "Refused, and everything was taken back" + (f" in {_seconds(undoing)}." if undoing else ".")
         case "refused":
             text = "Refused before anything was changed."
         case state:
-            text = f"Not finished: {state.replace('_', ' ')}. The journal says what is left to be done."
+            text = f"Not finished: {_words(state)}. The journal says what is left to be done."
     if refused is not None:
-        text += f" Step {refused['name'].replace('_', ' ')}: {refused['refused']}"
+        text += f" Step {_words(refused['name'])}: {refused['refused']}"
     if stopped is not None:
-        text += f" Producers were stopped for at most {stopped / 1000:.1f} s."
+        text += f" Producers were stopped for at most {_seconds(stopped)}."
     return document["state"] == "done" and proven, text
 
 
@@ -107,19 +128,19 @@ def _section(title: str, head: tuple[str, ...], rows: Iterable[str]) -> Iterable
 
 
 def _step_row(step: dict[str, Any]) -> str:
-    seconds = "" if step["duration_ms"] is None else f"{step['duration_ms'] / 1000:.1f}"
+    seconds = "" if step["duration_ms"] is None else _shown(_seconds(step["duration_ms"]).removesuffix(" s"))
     seen = ""
     if step["outcome"]:
-        body = escape(json.dumps(step["outcome"], indent=1, sort_keys=True))
+        body = escape(json.dumps(step["outcome"], indent=1, sort_keys=True))  # ASCII: nothing hidden in it
         seen = f"<details><summary>observations</summary><pre>{body}</pre></details>"
     if step["refused"]:
-        seen = f"<b>refused:</b> {escape(step['refused'])}{seen}"
+        seen = f"<b>refused:</b> {_shown(step['refused'])}{seen}"
     if not step["attempts"]:
         seen = "<span class=dim>not reached</span>"
     kind = " class=line" if step["point_of_no_return"] else ""
-    name = step["name"].replace("_", " ")
+    name = _words(step["name"])
     return (
-        f"<tr{kind}><td><b>{escape(name)}</b></td><td class=dim>{escape(step['does'])}</td>"
+        f"<tr{kind}><td><b>{_shown(name)}</b></td><td class=dim>{_shown(step['does'])}</td>"
         f"<td class=n>{seconds}</td><td>{seen}</td></tr>"
     )
 
@@ -130,16 +151,16 @@ def _group_rows(name: str, group: dict[str, Any]) -> Iterable[str]:
     for each in group["partitions"]:
         before = "" if each["before"] is None else each["before"]
         yield (
-            f"<tr><td>{escape(name)}</td><td>{escape(each['topic'])}</td><td class=n>{each['partition']}</td>"
-            f"<td class=n>{before}</td><td class=n>{each['after']}</td>"
-            f"<td class=dim>{landed if landing else ''}</td></tr>"
+            f"<tr><td>{_shown(name)}</td><td>{_shown(each['topic'])}</td><td class=n>{_shown(each['partition'])}</td>"
+            f"<td class=n>{_shown(before)}</td><td class=n>{_shown(each['after'])}</td>"
+            f"<td class=dim>{_shown(landed) if landing else ''}</td></tr>"
         )
         landing = {}  # it is the group's as a whole
 
 
 def _proof_row(name: str, proof: dict[str, Any]) -> str:
     proven = proof.get("counts", {}).get("proven", "")
-    return _row(name.replace("_", " "), proof.get("verdict"), proven, proof.get("unproven"), proof.get("proof_root"))
+    return _row(_words(name), proof.get("verdict"), proven, proof.get("unproven"), proof.get("proof_root"))
 
 
 def _fence_rows(fence: dict[str, Any]) -> Iterable[str]:
@@ -154,15 +175,30 @@ def _approval_row(approval: dict[str, Any]) -> str:
 
 
 def _hook_row(hook: dict[str, Any]) -> str:
-    return _row(hook["step"].replace("_", " "), hook["hook"], hook.get("text", ""))
+    return _row(_words(hook["step"]), hook["hook"], hook.get("text", ""))
 
 
 def _wave_row(wave: dict[str, Any]) -> str:
-    return _row(wave["name"], wave["state"], wave["truth"], ", ".join(wave["topics"]))
+    return _row(wave["name"], wave["state"], wave["truth"], ", ".join(map(str, wave["topics"])))
+
+
+def _shown(value: object) -> str:
+    """Text for the page, whatever it was: no markup, and nothing hidden in it."""
+    return escape(lines_visible(str(value)))
+
+
+def _words(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
+def _seconds(ms: object, digits: int = 1) -> str:
+    """A duration in ms; as it stands where it is none."""
+    is_time = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < LONGEST_MS
+    return f"{ms / 1000:.{digits}f} s" if is_time else str(ms)  # type: ignore[operator]
 
 
 def _row(*cells: object) -> str:
-    return "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<td>{_shown(cell)}</td>" for cell in cells) + "</tr>"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[str]) -> str:

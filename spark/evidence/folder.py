@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from clusters.private_files import FILE_MODE, make_folder
 from spark.errors import Unwritable, WrongUse
 from spark.evidence.page import apology, page
 from spark.evidence.tables import COUNTS, TABLES, Rows, table_bytes
 from spark.judging.merkle import Step, leaf_text, root, root_above, way_up
 from spark.judging.verdict import EXIT_CODES
 
+NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
 NOT_HASHED: Final = frozenset({"run_id", "chunk"})  # columns that a leaf of the tree does not hold: names, not content
@@ -30,13 +32,15 @@ NOT_HASHED: Final = frozenset({"run_id", "chunk"})  # columns that a leaf of the
 def clear(directory: Path) -> None:
     """An old verdict must not be taken for ours, should we die. Raises Unwritable where nothing can be written."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         for name in (SUMMARY, REPORT, *map(_file, TABLES)):
             (directory / name).unlink(missing_ok=True)
             for left in directory.glob(f".{name}.*"):
                 left.unlink(missing_ok=True)
         probe = directory / f".{SUMMARY}.{os.getpid()}"
-        probe.write_bytes(b" " * 4096)  # hours of reading would be for nothing
+        probe.unlink(missing_ok=True)
+        with os.fdopen(os.open(probe, NEW, FILE_MODE), "wb") as file:
+            file.write(b" " * 4096)  # hours of reading would be for nothing
         probe.unlink()
     except OSError as error:
         raise _unwritable(directory, error) from None
@@ -63,9 +67,10 @@ def write_evidence(directory: Path, document: dict[str, Any], tables: Mapping[st
     contents[SUMMARY] = (json.dumps(document, indent=2) + "\n").encode()  # the last to be renamed
     waiting = {name: directory / f".{name}.{os.getpid()}" for name in contents}
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         for name, content in contents.items():
-            with waiting[name].open("wb") as file:
+            waiting[name].unlink(missing_ok=True)
+            with os.fdopen(os.open(waiting[name], NEW, FILE_MODE), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

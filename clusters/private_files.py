@@ -29,10 +29,12 @@ def replace_file(path: Path, content: bytes) -> None:
     fresh.replace(path)
 
 
-def read_file(path: Path, most: int = LARGEST) -> bytes:
-    """At most so many bytes. Raises OSError for a link, and for what is no file."""
+def read_file(path: Path, most: int = LARGEST, *, begin: int = 0) -> bytes:
+    """At most so many bytes, behind the first `begin`. Raises OSError for a link, and for what is no file."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe is not waited for
     with os.fdopen(opened, "rb") as file:
+        if begin:
+            file.seek(begin)
         return file.read(most)
 
 

@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from clusters.private_files import read_file
 from cutover.evidence.proofs import COUNTS
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_state import frozen_plan, task_folder
@@ -120,9 +121,8 @@ class ProcessEnded(BaseTrigger):
 
     def _pass_on(self, program: Detached, shown: int) -> int:
         """Log what the program printed since; returns the bytes shown so far (whole lines only)."""
-        with contextlib.suppress(OSError), program.log.open("rb") as log:
-            log.seek(shown)
-            text = log.read(64 * 1024)
+        with contextlib.suppress(OSError):
+            text = read_file(program.log, 64 * 1024, begin=shown)
             whole = text[: text.rfind(b"\n") + 1]
             for line in whole.decode(errors="replace").splitlines():
                 self.log.info(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from clusters.private_files import read_file
 from cutover.observations import ProofSeen
 
 COUNTS = (
@@ -23,19 +24,26 @@ COUNTS = (
 def read_summary(path: Path, plan_hash: str | None = None) -> ProofSeen:
     """A summary that is missing, unreadable or of another plan: verdict `error`, never `proven`."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_file(path))
         if plan_hash is not None and value.get("plan_hash", plan_hash) != plan_hash:
             return failed_proof(f"the proof {path} is about plan {value['plan_hash']}, this run about {plan_hash}")
         return ProofSeen(
             at_ms=0,
             verdict=str(value["verdict"]),
-            unproven=int(value["unproven"]),
-            counts={name: int(value[name]) for name in COUNTS if value.get(name) is not None},
+            unproven=_count(value["unproven"]),
+            counts={name: _count(value[name]) for name in COUNTS if value.get(name) is not None},
             summary=str(path),
             proof_root=value.get("proof_root"),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return failed_proof(f"the proof left no readable summary at {path} ({error.__class__.__name__})")
+
+
+def _count(value: object) -> int:
+    """Raises TypeError for what a proof does not write."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError("no count")
+    return value
 
 
 def failed_proof(message: str) -> ProofSeen:

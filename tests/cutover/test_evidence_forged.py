@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cutover.evidence.page import POLICY, drawn, page
+from cutover.evidence.proofs import read_summary
 from tests.cutover.test_crash_matrix import everything
 from tests.cutover.test_evidence_pack import packed
 from tests.cutover.world import World
@@ -117,3 +118,23 @@ def test_a_pack_is_not_for_everybody_and_not_written_through_links(tmp_path: Pat
     for name in ("evidence.json", "evidence.html"):
         assert stat.S_IMODE((folder / name).lstat().st_mode) == 0o640
     assert json.loads((folder / "evidence.json").read_text())["state"] == "done"
+
+
+@pytest.mark.parametrize("unproven", ["0", -1, True, float("nan"), float("inf"), [0], {}, None, 0.0], ids=repr)
+def test_a_summary_that_no_proof_writes_proves_nothing(tmp_path: Path, unproven: Any) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({"verdict": "proven", "unproven": 0}))
+    assert read_summary(path).verdict == "proven"
+    path.write_text(json.dumps({"verdict": "proven", "unproven": unproven}))
+    assert read_summary(path).verdict == "error"
+
+
+@pytest.mark.parametrize("content", ["[" * 5_000 + "]" * 5_000, "[]", '"proven"', "\x00"])
+def test_what_is_no_summary_proves_nothing(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(content)
+    assert read_summary(path).verdict == "error"
+    path.unlink()
+    (tmp_path / "other.json").write_text(json.dumps({"verdict": "proven", "unproven": 0}))
+    path.symlink_to(tmp_path / "other.json")
+    assert read_summary(path).verdict == "error"

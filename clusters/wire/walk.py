@@ -143,6 +143,8 @@ def _nullable(walk: Step) -> Step:
 
 def _tags(known: dict[int, Step]) -> Step:
     def step(body: memoryview, at: int) -> int:
+        if body[at] == 0:
+            return at + 1
         count, at = read_uvarint(body, at)
         if count * 2 > len(body) - at:
             raise ValueError(f"{count} tagged fields are announced, and {len(body) - at} bytes are left")

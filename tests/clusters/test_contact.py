@@ -1,0 +1,179 @@
+"""Brokers whose answers end a process that reads them by librdkafka."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from clusters import contact
+from clusters.contact import check_brokers
+from clusters.errors import ProtocolError
+from clusters.settings import ConnectionSettings
+
+API_VERSIONS, METADATA = 18, 3
+Answer = Callable[[int, int], bytes | None]
+NULL_ARRAY = b"\0\0" + b"\0" + b"\0" * 17  # with its length and its correlation id 28 bytes: what librdkafka aborts at
+TOPOLOGY = """apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: orders}}
+clusters:
+  onprem: {{bootstrap: ["{onprem}"]}}
+  cloud: {{bootstrap: ["{cloud}"]}}
+flows:
+  - {{source: cloud, target: onprem, topics: {{include: [orders]}}}}
+"""
+HOSTILE = {
+    "null array": NULL_ARRAY,
+    "absurd length": b"\0\0" + b"\xff\xff\xff\xff\x0f",
+    "more than is there": b"\0\0" + b"\x64" + b"\0" * 14,
+    "older, absurd": b"\0\x23" + b"\x7f\xff\xff\xff",
+    "nothing": b"",
+    "no end": b"\0\0" + b"\xff" * 30,
+}
+
+
+class Broker:
+    """Answers each connection's requests, and counts the connections."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer, self.connections = answer, 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self.address = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            while head := stream.read(4):
+                key, version, correlation = struct.unpack_from(">hhi", stream.read(struct.unpack(">i", head)[0]))
+                body = self.answer(key, version)
+                if body is None:
+                    return
+                try:
+                    connection.sendall(struct.pack(">ii", 4 + len(body), correlation) + body)
+                except OSError:  # who has heard enough has gone
+                    return
+
+
+def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
+    """A broker that knows ApiVersions and Metadata and advertises these ports of 127.0.0.1."""
+
+    def answer(key: int, version: int) -> bytes | None:
+        if key == API_VERSIONS:
+            ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, highest))
+            return b"\0\0\3" + b"".join(struct.pack(">hhh", *each) + b"\0" for each in ranges) + b"\0\0\0\0\0"
+        brokers = [
+            struct.pack(">ih9si", number, 9, b"127.0.0.1", port) + b"\xff\xff"
+            for number, port in enumerate(advertised())
+        ]
+        throttle = b"\0\0\0\0" if version >= 3 else b""
+        return throttle + struct.pack(">i", len(brokers)) + b"".join(brokers) + b"\xff\xff\0\0\0\0\0\0\0\0"
+
+    return answer
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Broker]]:
+    monkeypatch.setattr(contact, "_known", {})
+    with ExitStack() as stack:
+
+        def start(answer: Answer) -> Broker:
+            broker = Broker(answer)
+            stack.callback(broker.close)
+            return broker
+
+        yield start
+
+
+def settings(*brokers: Broker) -> ConnectionSettings:
+    return ConnectionSettings("onprem", tuple(each.address for each in brokers))
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_an_answer_that_no_broker_gives_is_refused_by_address(started: Callable[[Answer], Broker], body: bytes) -> None:
+    broker = started(lambda key, version: body)
+    with pytest.raises(ProtocolError, match=rf"cluster onprem: {broker.address} gives an answer that no broker gives"):
+        settings(broker).librdkafka()
+    with pytest.raises(ProtocolError, match="no broker gives"):
+        settings(broker).librdkafka()
+
+
+@pytest.mark.parametrize("highest", [1, 3, 4, 8, 13])
+def test_every_advertised_broker_is_asked_too(started: Callable[[Answer], Broker], highest: int) -> None:
+    hostile = started(lambda key, version: NULL_ARRAY)
+    friend = started(friendly(lambda: [hostile.port], highest))
+    with pytest.raises(ProtocolError, match=hostile.address):
+        check_brokers(settings(friend))
+
+
+@pytest.mark.parametrize("brokers", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\0\x7f\xff" + b"x" * 20])
+def test_brokers_that_cannot_be_in_the_answer_are_refused(started: Callable[[Answer], Broker], brokers: bytes) -> None:
+    friend = friendly(list, 1)
+    broker = started(lambda key, version: friend(key, version) if key == API_VERSIONS else brokers)
+    with pytest.raises(ProtocolError, match=r"answer of .* bytes to Metadata"):
+        check_brokers(settings(broker))
+
+
+def test_good_brokers_are_asked_once(started: Callable[[Answer], Broker]) -> None:
+    ports: list[int] = []
+    one, two = (started(friendly(lambda: ports)) for _ in range(2))
+    ports += [one.port, two.port]
+    for _ in range(3):
+        assert settings(one).librdkafka()["bootstrap.servers"] == one.address
+    assert (one.connections, two.connections) == (1, 1)
+
+
+def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], Broker]) -> None:
+    """Nobody there, somebody who closes, somebody who is silent, an address that is none."""
+    gone = started(lambda key, version: None)
+    gone.close()
+    closing = started(lambda key, version: None)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = (gone.address, closing.address, f"127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        check_brokers(ConnectionSettings("onprem", addresses))
+        check_brokers(ConnectionSettings("onprem", ("onprem",)))
+    assert time.monotonic() - began < 30
+
+
+def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[Answer], Broker]) -> None:
+    hostile = started(lambda key, version: NULL_ARRAY)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = (f"127.0.0.1:{silent.getsockname()[1]}", hostile.address)
+        with pytest.raises(ProtocolError, match=hostile.address):
+            check_brokers(ConnectionSettings("onprem", addresses))
+
+
+@pytest.mark.parametrize("ask", [["status"], ["plan"], ["scan", "--sample", "0s"]], ids=" ".join)
+def test_a_command_ends_with_a_message(started: Callable[[Answer], Broker], tmp_path: Path, ask: list[str]) -> None:
+    """Not with SIGABRT, as librdkafka would have it end (docs/upstream/librdkafka-apiversions.md)."""
+    brokers = [started(lambda key, version: NULL_ARRAY) for _ in range(2)]
+    file = tmp_path / "orders.yaml"
+    file.write_text(TOPOLOGY.format(onprem=brokers[0].address, cloud=brokers[1].address))
+    command = [str(Path(sys.executable).with_name("topology")), *ask, str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2, ended.stderr
+    said = ended.stdout + ended.stderr
+    assert any(f"{each.address} gives an answer that no broker gives" in said for each in brokers), said
+    assert "Traceback" not in ended.stderr

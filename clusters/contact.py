@@ -57,8 +57,9 @@ def _asked(settings: ConnectionSettings, addresses: Iterable[Address]) -> set[Ad
     threads = [threading.Thread(target=_ask, args=(settings, each, answered), daemon=True) for each in fresh]
     for thread in threads:
         thread.start()
-    if threads:
-        answered.wait(_PATIENCE_S)
+    while any(each.is_alive() for each in threads) and time.monotonic() - now < _PATIENCE_S:
+        if answered.wait(0.01):  # or all have failed
+            break
     until = time.monotonic() + _GRACE_S
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
@@ -72,7 +73,7 @@ def _asked(settings: ConnectionSettings, addresses: Iterable[Address]) -> set[Ad
 
 
 def _ask(settings: ConnectionSettings, place: tuple[str, Address], answered: threading.Event) -> None:
-    """Ask one broker, and remember what came of it. The event is set by an answer, or when there is only one to ask."""
+    """Ask one broker, and remember what came of it. The event is set by who took the connection."""
     address = place[1]
     try:
         if settings.protocol.endswith("SSL"):

@@ -50,7 +50,7 @@ class Connector:
 
 
 def recognises(document: Document) -> bool:
-    if _ANYWHERE.search(document.text) is None or re.search(r"(?m)^\s*kind:\s*KafkaMirrorMaker2\b", document.text):
+    if _ANYWHERE.search(document.text) is None or re.search(r"(?m)^[^\S\n]*kind:\s*KafkaMirrorMaker2\b", document.text):
         return False
     return any(True for _ in _connectors(document, Notes()))
 

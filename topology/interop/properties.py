@@ -15,7 +15,7 @@ from topology.interop.said import Notes, Said, is_key
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
-_ADDED = re.compile(r"\s+#(?!\{).*$", re.DOTALL)
+_ADDED = re.compile(r"(?<!\s)\s++#(?!\{).*$", re.DOTALL)
 Place = tuple[int, int]
 
 

@@ -20,7 +20,8 @@ class Said:
     key: Span
 
 
-_SECRET = re.compile(r"(?i)((?:password|secret|token)\S*\s*=\s*)[^\s`]+")
+# begins at the beginning of a word only, and gives nothing back: one pass, however often a word says `token`
+_SECRET = re.compile(r"(?i)(?<![^\s=])((?=[^\s=]*?(?:password|secret|token))[^\s=]++\s*+=\s*+)[^\s`]+")
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # in part from confluentinc/kcp's list of redacted keys, in part from the clients' ConfigDefs (type PASSWORD)
 _SECRET = re.compile(r"(?i)(?:.*[._-])?(?:password|passwd|secret|token|jaas\.config|api[._-]?key|keystore\.key)$")
-_REFERENCE = re.compile(r"\$\{(?P<provider>[^:}]+):(?:(?P<path>[^}]*?):)?(?P<key>[^:}]*)\}")
-_IN_JAAS = re.compile(r'(?i)(?:[a-z.]*password|[a-z.]*secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
+_REFERENCE = re.compile(r"\$\{(?P<provider>[^:{}]+):(?:(?P<path>[^{}]*?):)?(?P<key>[^:{}]*)\}")
+_IN_JAAS = re.compile(r'(?i)(?:password|secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
 _HALF = re.compile(r"[_.-]?(?:USER_?NAME|USER|PASSWORD|PASS)$", re.IGNORECASE)
 
 

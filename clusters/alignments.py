@@ -6,19 +6,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from clusters.control import FLOWS, ControlWriter, read_log
+from clusters.control import FLOWS, ControlRecord, ControlWriter, read_log
+from clusters.control_values import tell_invalid, understood
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.flows import ALIGNMENT_PREFIX
 from clusters.settings import ConnectionSettings
 
-Mode = Literal["aligned", "mapped"]
+Mode = Literal["aligned", "mapped", "unreadable"]
 SCHEMA: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRecord:
     """topic is the source's name. reason says why offsets are translated, although the file asks for equal ones. way:
-    of an aligned topic, how offsets without records are filled. by: who decided; at_ms: milliseconds since 1970."""
+    of an aligned topic, how offsets without records are filled. unreadable: there is a record, and nobody can read it
+    (reason); as if there was none, another would be decided. by: who decided; at_ms: milliseconds since 1970."""
 
     flow: str
     topic: str
@@ -73,11 +75,23 @@ def read_alignments(settings: ConnectionSettings) -> dict[tuple[str, str], Align
     try:
         for record in read_log(settings, FLOWS):
             if record.key.startswith(ALIGNMENT_PREFIX) and record.value is not None:
-                decided = AlignmentRecord.from_json(record.value)
-                found.setdefault((decided.flow, decided.topic), decided)
+                try:
+                    decided = understood(AlignmentRecord.from_json, record.value, record.key)
+                except ValueError as error:
+                    tell_invalid(record.invalid(settings.alias, FLOWS, str(error)))
+                    decided = _unreadable(record, str(error))
+                before = found.get((decided.flow, decided.topic))
+                if before is None or before.mode == "unreadable":
+                    found[decided.flow, decided.topic] = decided
     except TopicMissing:
         return {}
     return found
+
+
+def _unreadable(record: ControlRecord, why: str) -> AlignmentRecord:
+    _, flow, topic = (*record.key.split("|", 2), "")[:3]
+    told = f"{FLOWS} holds a record at offset {record.offset}, key {record.key!r:.200}, that cannot be read: {why}"
+    return AlignmentRecord(flow, topic, "unreadable", told)
 
 
 def agree(writer: ControlWriter, settings: ConnectionSettings, record: AlignmentRecord) -> AlignmentRecord:

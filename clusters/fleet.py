@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.control import FLOWS, LEDGER, ControlWriter, latest
+from clusters.control import FLOWS, LEDGER, ControlWriter
 from clusters.errors import ProtocolError, TopicMissing
+from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 from clusters.surface import Administration
 
@@ -106,10 +107,9 @@ def slot_owners(admin: Administration, topology: str) -> dict[int, str]:
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
     """All fleets of this cluster by key (`fleet_key`); empty when the cluster has no control topics yet."""
     try:
-        view = latest(settings, FLOWS)
+        return latest_as(settings, FLOWS, FleetRecord.from_json, lambda key: key.startswith(FLEET_PREFIX))
     except TopicMissing:
         return {}
-    return {key: FleetRecord.from_json(value) for key, value in view.items() if key.startswith(FLEET_PREFIX)}
 
 
 def read_fleet(settings: ConnectionSettings, topology: str, target: str) -> FleetRecord | None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from clusters.control import FLOWS, ControlWriter, latest
+from clusters.control import FLOWS, ControlWriter
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
 from clusters.producers import PRODUCER_PREFIX
+from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 from topology.plan import PlanFlow
 from topology.selectors import Selector
@@ -142,10 +143,9 @@ class FlowRecord:
 def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
     """All flows into this cluster by id; empty when the cluster has no control topics yet."""
     try:
-        view = latest(settings, FLOWS)
+        return latest_as(settings, FLOWS, FlowRecord.from_json, lambda key: not key.startswith(NOT_FLOWS))
     except TopicMissing:
         return {}
-    return {key: FlowRecord.from_json(value) for key, value in view.items() if not key.startswith(NOT_FLOWS)}
 
 
 def write_flow(writer: ControlWriter, record: FlowRecord) -> int:

@@ -31,9 +31,10 @@ class LogTail:
         self._complaints = Complaints()
 
     def read(self, from_offset: int) -> list[ControlRecord]:
-        """Every committed record from `from_offset` up to the end at the time of the call, in order.
+        """Every committed record from `from_offset` up to the end at the time of the call, in order; also those that
+        are none of ours, which have a `why`.
 
-        Raises `TopicMissing`, `Unreachable`, and `ProtocolError` for a record that is not ours.
+        Raises `TopicMissing`, `Unreachable`.
         """
         if self._admin is None:
             self._admin = Admin(self.settings, timeout=self.timeout)
@@ -71,7 +72,7 @@ class LogTail:
             problem, offset = message.error(), message.offset() or 0
             if problem is None:
                 self._next = offset + 1
-                found.append(control_record(self.settings, message))
+                found.append(control_record(message))
             elif problem.code() == KafkaError._PARTITION_EOF:
                 self._next = max(self._next, offset)  # markers at the end bring nothing
             elif not of_a_group(problem):

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from clusters.control import FLOWS, ControlWriter, latest
+from clusters.control import FLOWS, ControlWriter
 from clusters.errors import ProtocolError, TopicMissing
+from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 
 PRODUCER_PREFIX = "producer|"
@@ -68,8 +69,7 @@ def register(writer: ControlWriter, record: ProducerRecord) -> int:
 def read_producers(settings: ConnectionSettings) -> dict[int, ProducerRecord]:
     """All producers of Watershed on this cluster by id; empty when it has no control topics."""
     try:
-        view = latest(settings, FLOWS)
+        view = latest_as(settings, FLOWS, ProducerRecord.from_json, lambda key: key.startswith(PRODUCER_PREFIX))
     except TopicMissing:
         return {}
-    found = (ProducerRecord.from_json(value) for key, value in view.items() if key.startswith(PRODUCER_PREFIX))
-    return {record.producer_id: record for record in found}
+    return {record.producer_id: record for record in view.values()}

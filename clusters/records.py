@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import librdkafka
+from clusters import control_values, librdkafka
 from clusters.admin import Admin
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.control_values import InvalidRecord, decoded, tell_invalid, understood
+from clusters.errors import TopicMissing
 from clusters.librdkafka import Complaints
 from clusters.names import TopicPartition
 from clusters.reader import of_a_group, reader
 from clusters.settings import ConnectionSettings
 from clusters.surface import Isolation
 
-Value = dict[str, Any]
+Value = control_values.Value
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock."""
+    """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock.
+
+    why: empty, or why the bytes are none of ours (`clusters.control_values`); the value is None then.
+    """
 
     partition: int
     offset: int
     timestamp_ms: int
     key: str
     value: Value | None
+    why: str = ""
+
+    def invalid(self, cluster: str, topic: str, why: str = "") -> InvalidRecord:
+        """As it is told. why: what its reader found."""
+        return InvalidRecord(cluster, topic, self.partition, self.offset, self.key, why or self.why)
 
 
 def read_log(
@@ -42,13 +51,15 @@ def read_log(
     *,
     timeout: float = 15.0,
     whole: bool = False,
+    invalid: bool = False,
 ) -> Iterator[ControlRecord]:
     """Every committed record from the log start (or `from_offset`) up to the ends at the time of the call.
 
     Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
     whole: up to the log ends rather than the last stable offsets: what was acknowledged before the call is seen, even
     while somebody else's transaction is open below it, at the price of waiting until that has ended.
-    Raises `TopicMissing`, `Unreachable`, and `ProtocolError` for a record that is not ours.
+    invalid: also those that are none of ours, which have a `why`; otherwise they are told, and left out.
+    Raises `TopicMissing`, `Unreachable`.
     """
     with Admin(settings, timeout=timeout) as admin:
         if partitions is None:
@@ -63,7 +74,16 @@ def read_log(
         wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0
         if max(span.start, wanted) < span.end:
             todo[number] = (max(span.start, wanted), span.end)
-    return (control_record(settings, message) for message in messages(settings, topic, todo, timeout))
+    records = map(control_record, messages(settings, topic, todo, timeout))
+    return records if invalid else _valid(settings, topic, records)
+
+
+def _valid(settings: ConnectionSettings, topic: str, records: Iterable[ControlRecord]) -> Iterator[ControlRecord]:
+    for record in records:
+        if record.why:
+            tell_invalid(record.invalid(settings.alias, topic))
+        else:
+            yield record
 
 
 def latest(
@@ -80,6 +100,28 @@ def latest(
             view.pop(record.key, None)
         else:
             view[record.key] = record.value
+    return view
+
+
+def latest_as(
+    settings: ConnectionSettings,
+    topic: str,
+    read: Callable[[Value], T],
+    wanted: Callable[[str], bool],
+    partitions: Iterable[int] | None = None,
+) -> dict[str, T]:
+    """`latest`, for the keys that are `wanted`, as `read` understands them. A value that it does not understand is told
+    and changes nothing: what stood under the key before still counts, as long as compaction has left it."""
+    view: dict[str, T] = {}
+    for record in read_log(settings, topic, partitions):
+        if wanted(record.key):
+            if record.value is None:
+                view.pop(record.key, None)
+            else:
+                try:
+                    view[record.key] = understood(read, record.value, record.key)
+                except ValueError as error:
+                    tell_invalid(record.invalid(settings.alias, topic, str(error)))
     return view
 
 
@@ -123,23 +165,19 @@ def messages(
         consumer.close()
 
 
-def control_record(settings: ConnectionSettings, message: Message) -> ControlRecord:
-    """Raises `ProtocolError` for one that is not ours."""
-    topic, number, offset = message.topic() or "?", message.partition() or 0, message.offset() or 0
+def control_record(message: Message) -> ControlRecord:
+    """What is none of ours has a `why`."""
+    number, offset, payload = message.partition() or 0, message.offset() or 0, message.value()
+    value, why, name = None, "", message.key() or b""
     try:
-        key, payload = (message.key() or b"").decode(), message.value()
-        value = None if payload is None else json.loads(payload)
-        if not key or not (value is None or isinstance(value, dict)):
-            raise ValueError
-    except ValueError:
-        raise ProtocolError(
-            f"{topic}-{number} offset {offset} on cluster {settings.alias} is not a Watershed record (a JSON "
-            f"object under a key). Only Watershed may write to {topic}: find the writer and deny it by an ACL.",
-            alias=settings.alias,
-            topic=topic,
-            partition=number,
-        ) from None
-    return ControlRecord(number, offset, message.timestamp()[1], key, value)
+        key = name.decode()
+        value = None if payload is None else decoded(payload)
+        if not key:
+            raise ValueError("it has no key")
+    except ValueError as error:
+        key = name.decode(errors="replace")
+        value, why = None, "its key is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    return ControlRecord(number, offset, message.timestamp()[1], key, value, why)
 
 
 def _not_there(settings: ConnectionSettings, topic: str) -> TopicMissing:

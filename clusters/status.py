@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from clusters.control import SLOTS, STATUS, ControlWriter, Done, latest, slot_of
+from clusters.control_values import decoded, understood
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.reader import reader
 from clusters.settings import ConnectionSettings
@@ -101,8 +101,8 @@ class StatusFollower:
             payload = message.value()
             if message.error() is None and payload is not None and not (message.key() or b"").startswith(_SYNC):
                 try:
-                    found.append(PartitionStatus.from_json(json.loads(payload)))
-                except (ProtocolError, TypeError, AttributeError, ValueError) as error:  # whoever wrote it
+                    found.append(understood(PartitionStatus.from_json, decoded(payload)))
+                except ValueError as error:  # whoever wrote it
                     log.warning("report unreadable", extra={"topic": STATUS, "reason": str(error)})
         return found
 
@@ -121,7 +121,13 @@ def read_reports(settings: ConnectionSettings) -> tuple[list[PartitionStatus], l
         view = latest(settings, STATUS)
     except TopicMissing:
         return [], []
-    reports = [PartitionStatus.from_json(value) for key, value in view.items() if not key.startswith(SYNC_PREFIX)]
+    reports = []
+    for key, value in view.items():
+        if not key.startswith(SYNC_PREFIX):
+            try:
+                reports.append(understood(PartitionStatus.from_json, value, key))
+            except ValueError as error:  # the next report replaces it
+                log.warning("report unreadable", extra={"topic": STATUS, "key": key[:200], "reason": str(error)})
     return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), sync_reports_in(view)
 
 

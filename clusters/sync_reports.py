@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from clusters.control import STATUS, ControlWriter, latest, slot_of
+from clusters.control_values import understood
 from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
+
+log = logging.getLogger("watershed.control")
 
 SYNC_PREFIX = "sync|"  # of keys; partitions have `<flow>|<topic>|<partition>`, and no flow's id begins so
 State = Literal["equal", "carried", "waiting", "different", "refused", "failed"]
@@ -39,6 +43,11 @@ class SyncReport:
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SyncReport:
+        """Fields of newer versions are ignored. Raises TypeError when a needed one is missing."""
+        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
+
 
 def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
     """Without waiting: a lost report is followed by a newer one."""
@@ -59,10 +68,13 @@ def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
 
 
 def sync_reports_in(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
-    """Those among the newest values of `watershed.status`, by flow, kind and name."""
-    found = [
-        SyncReport(**{name: value[name] for name in SyncReport.__slots__ if name in value})
-        for key, value in view.items()
-        if key.startswith(SYNC_PREFIX)
-    ]
+    """Those among the newest values of `watershed.status`, by flow, kind and name. What is none is told, and left
+    out: the next report replaces it."""
+    found = []
+    for key, value in view.items():
+        if key.startswith(SYNC_PREFIX):
+            try:
+                found.append(understood(SyncReport.from_json, dict(value), key))
+            except ValueError as error:
+                log.warning("report unreadable", extra={"topic": STATUS, "key": key[:200], "reason": str(error)})
     return sorted(found, key=lambda report: (report.flow, report.kind, report.name))

@@ -10,9 +10,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clusters.control import FLOWS, ControlWriter, latest
+from clusters.control import FLOWS, ControlWriter
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.flows import WITHHELD_PREFIX
+from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 from topology.inventory import InventoryAcl
 
@@ -58,8 +59,8 @@ def remember_withheld(target: ConnectionSettings, withheld: Withheld) -> None:
 
 def read_withheld(target: ConnectionSettings, flow: str) -> Withheld | None:
     """None when nothing was ever written down for the flow. Raises ClusterError."""
+    key = f"{WITHHELD_PREFIX}{flow}"
     try:
-        value = latest(target, FLOWS).get(f"{WITHHELD_PREFIX}{flow}")
+        return latest_as(target, FLOWS, Withheld.from_json, lambda each: each == key).get(key)
     except TopicMissing:
         return None
-    return None if value is None else Withheld.from_json(value)

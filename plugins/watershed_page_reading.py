@@ -7,7 +7,6 @@ a cluster that does not answer keeps what was seen of it last, and holds up nobo
 from __future__ import annotations
 
 import atexit
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters.control import FLOWS, JOURNAL, STATUS
-from clusters.errors import ClusterError
-from clusters.flows import NOT_FLOWS
+from clusters.control_values import decoded, understood
+from clusters.flows import NOT_FLOWS, FlowRecord
 from clusters.following import Following, Seen
 from clusters.settings import ConnectionSettings, connection_settings
 from clusters.status import PartitionStatus
-from clusters.sync_reports import SYNC_PREFIX
+from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
 from cutover.journal.chain import Chain, Entry
 from topology.plan import PlanCluster
@@ -86,7 +85,7 @@ class View:
         for (topic, key), payload in newest.items():
             value = _parsed(payload)
             if topic == FLOWS and not key.startswith(NOT_FLOWS):
-                _put(self.flows, key, value)
+                self._flow(key, value, gone=payload is None)
             elif topic == STATUS:
                 self._status(key, value)
 
@@ -103,16 +102,26 @@ class View:
             complete=True,
         )
 
+    def _flow(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
+        """What cannot be read changes nothing, as for the workers."""
+        try:
+            if value is not None:
+                understood(FlowRecord.from_json, value, key)
+        except ValueError:
+            return
+        if gone or value is not None:
+            _put(self.flows, key, value)
+
     def _status(self, key: str, value: dict[str, Any] | None) -> None:
         about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
         of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
-        if about is self.reports and value is not None:
-            try:
-                of_flow[key] = PartitionStatus.from_json(value)
-            except (ClusterError, TypeError, AttributeError):
-                of_flow.pop(key, None)
-        else:
-            _put(of_flow, key, value)
+        try:
+            if value is not None and about is self.reports:
+                _put(of_flow, key, understood(PartitionStatus.from_json, value))
+            else:
+                _put(of_flow, key, None if value is None else understood(SyncReport.from_json, value).to_json())
+        except ValueError:
+            of_flow.pop(key, None)
 
     def _journal(self, record: Seen) -> None:
         value = _parsed(record.payload)
@@ -211,10 +220,9 @@ class Readers:
 
 def _parsed(payload: bytes | None) -> dict[str, Any] | None:
     try:
-        value = None if payload is None else json.loads(payload)
+        return None if payload is None else decoded(payload)
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _put(into: dict[str, Any], key: str, value: Any) -> None:

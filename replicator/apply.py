@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from clusters.admin import Admin
 from clusters.control import FLOWS, ControlWriter, ensure_control_topics, read_log
+from clusters.control_values import tell_invalid, understood
 from clusters.flows import FlowRecord, read_flows, write_flow
 from clusters.producers import ProducerRecord, read_producers, register
 from clusters.settings import ConnectionSettings
@@ -200,5 +201,8 @@ def _agreed_producer_id(target: ConnectionSettings, flow_id: str) -> int | None:
     """The first producer id that was ever written for the flow: two first applies at once agree on it."""
     for record in read_log(target, FLOWS):
         if record.key == flow_id and record.value is not None:
-            return FlowRecord.from_json(record.value).producer_id
+            try:
+                return understood(FlowRecord.from_json, record.value).producer_id
+            except ValueError as error:
+                tell_invalid(record.invalid(target.alias, FLOWS, str(error)))
     return None

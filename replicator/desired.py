@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from clusters.control import FLOWS
-from clusters.errors import ClusterError
+from clusters.control_values import decoded, understood
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placement
 from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
@@ -22,6 +21,8 @@ from clusters.settings import ConnectionSettings
 from replicator.orders import Order
 
 log = logging.getLogger("watershed.worker")
+
+UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
@@ -118,9 +119,11 @@ class DesiredState:
             known.pop(key, None)
             return
         try:
-            known[key] = read(json.loads(payload))
-        except (ClusterError, AttributeError, LookupError, TypeError, ValueError) as error:
-            self.unreadable[key] = str(error) if isinstance(error, ClusterError) else repr(error)
+            known[key] = understood(read, decoded(payload), key)
+        except ValueError as error:
+            if len(self.unreadable) >= UNREADABLE_AT_MOST:
+                self.unreadable.pop(next(iter(self.unreadable)))
+            self.unreadable[key] = str(error)
             log.error(
                 "record unreadable",
                 extra={"topic": FLOWS, "key": key, "reason": self.unreadable[key], "cluster": self.settings.alias,

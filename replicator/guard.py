@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from clusters.control import FLOWS
+from clusters.errors import ProtocolError
+from clusters.producers import PRODUCER_PREFIX
 from replicator.aligned.fill import is_filler
 from replicator.batches import Batch
 from replicator.codecs import ZSTD
 
 Path = tuple[str, ...]  # cluster ids, birth place first
+UNKNOWN: Final[Path] = ("?",)  # of an id whose record cannot be read; no cluster id is a question mark
 NOBODY: Final = -1  # the producer id of a batch without one
 REMEMBERED: Final = 10_000  # producer ids; applications that come and go have a new one each time
 
@@ -65,4 +69,12 @@ class Guard:
                 self._known.clear()
             self._known.update(registered)
             known = self._known.setdefault(producer_id, ())
+        if known == UNKNOWN:
+            del self._known[producer_id]  # asked for again: it may have been healed
+            raise ProtocolError(
+                f"the record about producer id {producer_id} in {FLOWS} cannot be read, so the loop guard cannot tell "
+                f"which way its batches came. Write it again with `topology apply` for the flow that has the id, or, "
+                f"where it is no flow's, write a tombstone under key {PRODUCER_PREFIX}{producer_id}",
+                topic=FLOWS,
+            )
         return known

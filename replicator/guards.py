@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusters.control import FLOWS
-from clusters.errors import ProtocolError
-from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
-from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
+from clusters.flows import FlowRecord
+from clusters.producers import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from replicator.desired import DesiredState
-from replicator.guard import Guard, Path
+from replicator.guard import UNKNOWN, Guard, Path
+
+_PRODUCER_KEY = re.compile(re.escape(PRODUCER_PREFIX) + r"[0-9]{1,19}")
 
 
 @dataclass(slots=True)
@@ -44,27 +45,16 @@ class Guards:
 def paths_in(desired: DesiredState) -> dict[int, Path]:
     """Producer id → the way that what it writes came. A flow's record names its id and its source, too.
 
-    Raises ProtocolError when a record was left out that may name a producer: a loop is worse than standing still.
+    An id whose record cannot be read, and of which no earlier one is known, has the path UNKNOWN: whoever meets one of
+    its batches stands still, because a loop is worse. Other flows, and other batches, go on (decision 0058).
     """
-    _check_all_read(desired)
     found: dict[int, Path] = {
         flow.producer_id: (flow.source_cluster_id,)
         for flow in desired.flows.values()
         if flow.producer_id is not None and flow.source_cluster_id is not None
     }
-    return found | {producer.producer_id: producer.path for producer in desired.producers.values()}
-
-
-def _check_all_read(desired: DesiredState) -> None:
-    others = (ALIGNMENT_PREFIX, FLEET_PREFIX, GROUP_PREFIX, ORDER_PREFIX, PLACEMENT_PREFIX, WITHHELD_PREFIX)
-    for key, reason in desired.unreadable.items():
-        if not key.startswith(others):
-            raise ProtocolError(
-                f"the loop guard needs every record of {FLOWS} on cluster {desired.settings.alias}, and the one under "
-                f"{key} cannot be read: {reason}",
-                alias=desired.settings.alias,
-                topic=FLOWS,
-            )
+    unknown = {int(key[len(PRODUCER_PREFIX) :]): UNKNOWN for key in desired.unreadable if _PRODUCER_KEY.fullmatch(key)}
+    return unknown | found | {producer.producer_id: producer.path for producer in desired.producers.values()}
 
 
 def _registry(source: ConnectionSettings) -> Callable[[], dict[int, Path]]:

@@ -18,10 +18,12 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from clusters.control import LEDGER, ControlRecord, read_log
+from clusters.control_values import UNREADABLE, tell_invalid
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.records import Value
 from clusters.settings import ConnectionSettings
@@ -29,11 +31,13 @@ from replicator.adoption.foreign import FOREIGN, Foreign, JoinedMap, PartOf, for
 from replicator.epochs import Epoch
 from replicator.errors import NoLedger
 from replicator.layers import Layer, laid, thinned
+from replicator.ledger_records import Place, place_of, require_plain, unreadable
 from replicator.offsetmap import BrokenMap, OffsetMap, Run, checked
 from replicator.partition import Identity, PartitionKey
 from replicator.resume import Remembered
 from replicator.rows import Rows
 from replicator.run_json import runs_from_json, runs_to_json
+from replicator.states import Loud
 from replicator.transactions.positions import KINDS, Known, known_in
 
 SCHEMA = 2
@@ -111,6 +115,7 @@ class Block:
         value = record.value or {}
         try:
             key, generation, number = _placed(record.key, value)
+            require_plain(value, _MOSTLY)
             return Block(
                 key=key,
                 generation=generation,
@@ -124,13 +129,8 @@ class Block:
                 epochs=tuple(Epoch(source, epoch) for source, epoch in value.get("epochs", ())),
                 **{name: value.get(name, default) for name, default in _MOSTLY.items()},
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ProtocolError(
-                f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
-                f"that this version cannot read ({error!r})",
-                topic=LEDGER,
-                partition=record.partition,
-            ) from None
+        except UNREADABLE as error:
+            raise unreadable(record, repr(error)) from None
 
 
 # What a block mostly says of the rest; only what is otherwise is written down.
@@ -156,6 +156,8 @@ def _placed(record_key: str, value: Value) -> tuple[PartitionKey, Generation, in
         raise ValueError(f"schema {value['schema']}")
     flow, topic, partition, written_by, number = record_key.split("|")
     generation, worker = written_by.split(".", 1)
+    if value["flow"] != flow:
+        raise ValueError("it is about another flow than its key")
     key = PartitionKey(flow, topic, value.get("target_topic", topic), int(partition))
     return key, Generation(int(generation), worker), int(number)
 
@@ -179,6 +181,12 @@ class Ledger:
     partitions: dict[PartitionKey, tuple[Remembered, int]]  # and the newest generation's number
     positions: dict[PartitionKey, Known] = field(default_factory=dict)  # those that are copied in transactions
     records: dict[PartitionKey, dict[str, int]] = field(default_factory=dict)
+    invalid: Mapping[Place, ProtocolError] = field(default_factory=dict)  # partitions that are left out, and why
+
+    def halted(self, key: PartitionKey) -> Loud | None:
+        """The state of a partition of which a record cannot be read: as if it had none, it would be copied twice."""
+        error = self.invalid.get(Place(key.flow, key.topic, key.partition))
+        return None if error is None else Loud("ledger_invalid", str(error))
 
     def remembered(self, key: PartitionKey) -> tuple[Remembered | None, int]:
         """What is known of a partition, and the number of the newest generation (0: none)."""
@@ -207,22 +215,74 @@ class Ledger:
         return {key: (known.map, (known.source_id, known.target_id)) for key, (known, _) in self.partitions.items()}
 
 
-def read_ledger(settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None) -> Ledger:
-    """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one."""
-    return ledger_of(newest_records(settings, flow, slots))
+def read_ledger(
+    settings: ConnectionSettings,
+    flow: str | None = None,
+    slots: Iterable[int] | None = None,
+    *,
+    tolerant: bool = False,
+) -> Ledger:
+    """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one.
+
+    Raises ProtocolError where a record cannot be read; tolerant: its partition stands in `invalid` then, for callers
+    who stop at it (`Ledger.halted`) and go on with all others.
+    """
+    newest = newest_records(settings, flow, slots)
+    return ledger_apart(newest) if tolerant else ledger_of(newest)
 
 
 def ledger_of(newest: Iterable[ControlRecord]) -> Ledger:
     """What the newest record of every key says. Raises ProtocolError for an unreadable one."""
-    newest = list(newest)
-    blocks = blocks_in(newest)
-    records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
-    for block in blocks:
-        records[block.key][block.record_key] = block.identity.epoch
-    positions = known_in(transactional_in(newest))
-    in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
-    foreign = foreign_in(record for record in newest if (record.value or {}).get("kind") == FOREIGN)
-    return Ledger(assembled(blocks, foreign) | in_transactions, positions, records)
+    ledger = ledger_apart(newest)
+    for error in ledger.invalid.values():
+        raise error
+    return ledger
+
+
+def ledger_apart(newest: Iterable[ControlRecord]) -> Ledger:
+    """What the newest record of every key says, without the partitions of which one cannot be read."""
+    by_place: dict[Place, list[ControlRecord]] = defaultdict(list)
+    for record in newest:
+        place = place_of(record.key)
+        if place is not None:
+            by_place[place].append(record)
+    whole, invalid = Ledger({}), {}
+    for place, records in by_place.items():
+        try:
+            one = _of_one_place(place, records)
+        except ProtocolError as error:
+            invalid[place] = error
+            continue
+        whole.partitions.update(one.partitions)
+        whole.positions.update(one.positions)
+        whole.records.update(one.records)
+    return replace(whole, invalid=invalid)
+
+
+def _of_one_place(place: Place, newest: list[ControlRecord]) -> Ledger:
+    """Raises ProtocolError."""
+    for record in newest:
+        if record.why:
+            raise unreadable(record, record.why)
+        value = record.value or {}
+        if value.get("kind") is not None and (value.get("flow"), value.get("topic"), value.get("partition")) != place:
+            raise unreadable(record, "it is about something else than its key")
+    try:
+        blocks = blocks_in(newest)
+        records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
+        for block in blocks:
+            records[block.key][block.record_key] = block.identity.epoch
+        if any((key.flow, key.topic, key.partition) != place for key in records):
+            raise ValueError("a block is about something else than its key")
+        positions = known_in(transactional_in(newest))
+        in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
+        foreign = foreign_in(record for record in newest if (record.value or {}).get("kind") == FOREIGN)
+        return Ledger(assembled(blocks, foreign) | in_transactions, positions, records)
+    except ProtocolError:
+        raise
+    except UNREADABLE as error:
+        at = newest[-1]
+        raise unreadable(at, f"what is under the keys of this partition does not fit together: {error!r}") from None
 
 
 def _remembered(known: Known) -> Remembered:
@@ -236,8 +296,16 @@ def _remembered(known: Known) -> Remembered:
 def read_blocks(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
 ) -> list[Block]:
-    """The blocks of runs as compaction would leave them."""
-    return blocks_in(newest_records(settings, flow, slots))
+    """The blocks of runs as compaction would leave them, without the partitions of which one cannot be read."""
+    by_place: dict[Place | None, list[ControlRecord]] = defaultdict(list)
+    for record in newest_records(settings, flow, slots):
+        by_place[place_of(record.key)].append(record)
+    found: list[Block] = []
+    for place, records in by_place.items():
+        with suppress(ProtocolError):  # who takes such a partition over is told (`Ledger.halted`)
+            if place is not None and not any(record.why for record in records):
+                found += blocks_in(records)
+    return found
 
 
 def blocks_in(newest: list[ControlRecord]) -> list[Block]:
@@ -256,10 +324,12 @@ def newest_records(
     transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
     newest: dict[str, ControlRecord] = {}
     try:
-        for record in read_log(settings, LEDGER, slots, timeout=READ_S, whole=True):
-            if record.value is None:
+        for record in read_log(settings, LEDGER, slots, timeout=READ_S, whole=True, invalid=True):
+            if record.why:
+                tell_invalid(record.invalid(settings.alias, LEDGER))
+            if record.value is None and not record.why:
                 newest.pop(record.key, None)
-            elif flow is None or record.value.get("flow") == flow:
+            elif flow is None or record.key.startswith(f"{flow}|"):  # the value may be anybody's
                 newest[record.key] = record
     except TopicMissing:
         return []

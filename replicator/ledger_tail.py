@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from clusters.control import LEDGER, ControlRecord, read_log
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
 from replicator.ledger import READ_S, Ledger, ledger_of
+from replicator.ledger_records import Place, place_of
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered
-from replicator.transactions.positions import PATH, Known
-
-Place = tuple[str, int]  # source topic, partition
+from replicator.transactions.positions import Known
 
 
 class LedgerTail:
@@ -38,7 +37,9 @@ class LedgerTail:
         Whole, as `read_ledger` is: a run that was announced counts, even while some transaction is open below it.
         """
         try:
-            for record in read_log(self._settings, LEDGER, self._slots, self._next, timeout=READ_S, whole=True):
+            for record in read_log(
+                self._settings, LEDGER, self._slots, self._next, timeout=READ_S, whole=True, invalid=True
+            ):
                 self._next[record.partition] = record.offset + 1
                 place = self._taken(record)
                 if place is not None:
@@ -52,14 +53,14 @@ class LedgerTail:
 
     def _taken(self, record: ControlRecord) -> Place | None:
         """The partition that the record is about; None when it is none of ours."""
-        if record.value is None:
+        if record.value is None and not record.why:
             place = self._place_of.pop(record.key, None)
             if place is not None:
                 self._records[place].pop(record.key, None)
             return place
-        if record.value.get("flow") != self._flow or record.value.get("kind") == PATH:
+        place = place_of(record.key)  # all that is known of a partition has to be put together at once
+        if place is None or place.flow != self._flow:
             return None
-        place = _place(record)
         self._place_of[record.key] = place
         self._records[place][record.key] = record
         return place
@@ -72,18 +73,3 @@ class LedgerTail:
         self._keys[place] = set(found.partitions)
         self._partitions.update(found.partitions)
         self._positions.update(found.positions)
-
-
-def _place(record: ControlRecord) -> Place:
-    """As the key says it, which begins alike in every kind of record and every version: all that is known of a
-    partition has to be put together at once."""
-    try:
-        _flow, topic, partition, *_rest = record.key.split("|")
-        return topic, int(partition)
-    except ValueError as error:
-        raise ProtocolError(
-            f"{LEDGER} holds a record at partition {record.partition} offset {record.offset} "
-            f"that this version cannot read ({error!r})",
-            topic=LEDGER,
-            partition=record.partition,
-        ) from None

@@ -56,13 +56,17 @@ REMEDIES: Final = {
     "(message.timestamp.type=LogAppendTime). Give it message.timestamp.type=CreateTime. To get their timestamps right, "
     + _RESEED
     + f"; to leave them as they are and go on, {_RESTART}",
+    "ledger_invalid": "a record about this partition in watershed.ledger on the target cannot be read, and without it "
+    "records could be copied twice. Find who wrote it and take WRITE on watershed.ledger away from them; then write "
+    "the value that the key had before, or a tombstone where it had none (docs/states.md has the commands). It is "
+    "looked at again by itself",
     "failed": "a fault of Watershed itself; the worker's log has its trace, please report it with that. It is tried "
     "again by itself; after an update of the workers nothing else is to be done. The other partitions go on",
     "unsupported": "this version cannot do what is named. When the batch that is named is gone from the source, or the "
     f"setting that is named is another one, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
-SELF_HEALING: Final = frozenset({"unauthorised", "source_gone", "failed"})
+SELF_HEALING: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid"})
 RETRY_FIRST_S: Final = 2.0
 RETRY_LONGEST_S: Final = 30.0
 

@@ -79,7 +79,7 @@ def take_over(
     try:
         looked = look(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, leave_out)
         # Read after the look: whatever wrote the records that were seen had announced them before.
-        ledger = read_ledger(target, flow=record.flow.id, slots=slots)
+        ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
         parted = diverging(source, _copied(ledger, looked))
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: LookAgain(str(error)) for key in keys}
@@ -89,6 +89,9 @@ def take_over(
     for key, found in looked.items():
         if isinstance(found, ClusterError):
             taken[key] = _trouble(found, source.alias)
+            continue
+        if (halted := ledger.halted(key)) is not None:
+            taken[key] = halted
             continue
         seen, at_source, at_target = found
         if record.flow.rejected == "quarantine":  # a record that was left out is the source's, and a gap at the target

@@ -157,7 +157,7 @@ def _within(mapped: Mapped, limits: Limits) -> Mapped:
 def copied_topics(target: ConnectionSettings) -> dict[str, dict[str, Mapped]]:
     """What was ever copied to a cluster, as its ledger has it: by flow and source topic. Raises ClusterError."""
     copied: dict[str, dict[str, Mapped]] = defaultdict(dict)
-    for key, (remembered, _) in read_ledger(target).partitions.items():
+    for key, (remembered, _) in read_ledger(target, tolerant=True).partitions.items():
         before = copied[key.flow].get(key.topic)
         partitions = max(key.partition + 1, before.partitions if before else 0)
         ids = {remembered.source_id} | (before.source_ids if before else frozenset())

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Final
 
 from clusters.control import SLOTS, STATUS
+from clusters.control_values import tell_invalid, understood
 from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
 from clusters.flows import FlowRecord, read_flows
 from clusters.names import TopicPartition
@@ -159,7 +160,11 @@ class _Sights:
                     self.beside.pop(record.key, None)
                     self.beside |= {} if value is None else {record.key: value}
                 elif value is not None and value.get("flow") == self._flow:
-                    report = PartitionStatus.from_json(value)
+                    try:
+                        report = understood(PartitionStatus.from_json, value)
+                    except ValueError as error:
+                        tell_invalid(record.invalid(self._target.alias, STATUS, str(error)))
+                        continue
                     if report.source_end >= 0 and report.source_seen_ms is not None:
                         self._newest[TopicPartition(report.topic, report.partition)] = report
         except TopicMissing:

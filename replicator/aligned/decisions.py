@@ -114,7 +114,8 @@ class Decisions:
         """The same topics, with how they are copied. A topic that is not on the target yet waits; `told` hears of each
         decision that is made now. Raises ClusterError."""
         with self._lock:  # only here: a source that does not answer must not keep the flows of others waiting
-            if self._known is None or self._flows.get(flow.id) != flow:  # what was decided while it was another one
+            changed = self._flows.get(flow.id) != flow  # what was decided while it was another one
+            if self._known is None or changed or any(each.mode == "unreadable" for each in self._known.values()):
                 self._known = read_alignments(self.target)
                 self._flows[flow.id] = flow
         return [self._placed(flow, each, source, target, told) for each in found]
@@ -131,6 +132,9 @@ class Decisions:
         decided = self._known.get((flow.id, mapped.topic))
         if decided is None and flow.offsets == "mapped":
             return mapped
+        if decided is not None and decided.mode == "unreadable":
+            remedy = "write the value that the key had before, or a tombstone; it is looked at again by itself"
+            return replace(mapped, copied=0, held=Held("unsupported", decided.reason, remedy))
         if decided is None:
             if mapped.held is not None or target.topic(mapped.target_topic) is None:
                 held = mapped.held or Held(
@@ -156,9 +160,9 @@ class Decisions:
         self, flow: PlanFlow, mapped: Mapped, source: Administration, target: Administration
     ) -> AlignmentRecord:
         probed = self._probed(flow, target)
-        copied = bool(mapped.source_ids) or any(
-            key.topic == mapped.topic for key in read_ledger(self.target, flow=flow.id).copies()
-        )
+        ledger = read_ledger(self.target, flow=flow.id, tolerant=True)
+        known = {key.topic for key in ledger.copies()} | {place.topic for place in ledger.invalid}
+        copied = bool(mapped.source_ids) or mapped.topic in known
         found = prospect(mapped, source, target, probed, copied=copied)
         refused = found.refused
         if not refused and any(found.starts):
@@ -197,7 +201,7 @@ class Decisions:
         if not taken_back(own, wanted, meanwhile):
             self._restored[key] = now + RESTORED_S
             return
-        ledger = read_ledger(self.target, flow=flow.id)
+        ledger = read_ledger(self.target, flow=flow.id, tolerant=True)
         states = {key.partition: known for key, (known, _) in ledger.partitions.items() if key.topic == mapped.topic}
         filled = any(known.since for known in states.values())  # otherwise nobody has changed its settings for us
         if filled and len(states) == mapped.partitions and not any(known.filling for known in states.values()):

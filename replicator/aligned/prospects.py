@@ -66,7 +66,8 @@ def _of_flow(flow: PlanFlow, connect: Callable[[str], ConnectionSettings]) -> li
                 continue
             known = decided.get((flow.id, topic))
             if known is not None:
-                found.append(TopicOffsets(flow.id, topic, known.mode, True, known.reason))
+                decided_mode: Literal["aligned", "mapped"] = "aligned" if known.mode == "aligned" else "mapped"
+                found.append(TopicOffsets(flow.id, topic, decided_mode, True, known.reason))
                 continue
             mapped = Mapped(topic, flow.target_topic(topic), shape.partitions, created=False, copied=shape.partitions)
             seen = prospect(mapped, here, there, Probed(""), copied=topic in copied)

@@ -13,15 +13,16 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from clusters.control import FLOWS, JOURNAL, ControlWriter, encode, read_log
+from clusters.control_values import tell_invalid, understood
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.flows import GROUP_PREFIX, NOT_FLOWS, FlowRecord
 from clusters.names import TopicPartition
-from clusters.records import Value
+from clusters.records import ControlRecord, Value
 from clusters.settings import ConnectionSettings
 
 SCHEMA: Final = 1
@@ -137,34 +138,49 @@ class FlowsTail:
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._next = 0
-        self._values: dict[str, Value] = {}
+        self._flows: dict[str, FlowRecord] = {}
+        self._carried: dict[str, Carried] = {}
+        self._orders: dict[str, GroupOrder] = {}
 
     def read(self) -> None:
         """Raises ClusterError. A cluster without control topics has none."""
         try:
             for record in read_log(self._settings, FLOWS, [0], self._next):
                 self._next = record.offset + 1
-                if record.value is None:
-                    self._values.pop(record.key, None)
-                else:
-                    self._values[record.key] = record.value
+                self._take(record)
         except TopicMissing:
-            self._values.clear()
+            for known in (self._flows, self._carried, self._orders):
+                known.clear()
             self._next = 0
 
     def flows(self) -> dict[str, FlowRecord]:
-        """Raises ProtocolError for one that cannot be read."""
-        return {
-            key: FlowRecord.from_json(value) for key, value in self._values.items() if not key.startswith(NOT_FLOWS)
-        }
+        return dict(self._flows)
 
     def carried(self, flow: str, group: str) -> Carried:
-        value = self._values.get(Carried(flow, group).key)
-        return Carried(flow, group) if value is None else Carried.from_json(value)
+        nothing = Carried(flow, group)
+        return self._carried.get(nothing.key, nothing)
 
     def order(self, flow: str, group: str) -> GroupOrder | None:
-        value = self._values.get(f"{_ORDER}{flow}|{group}")
-        return None if value is None else GroupOrder.from_json(value)
+        return self._orders.get(f"{_ORDER}{flow}|{group}")
+
+    def _take(self, record: ControlRecord) -> None:
+        """What cannot be read changes nothing, as for the workers (`replicator.desired`)."""
+        kinds: tuple[tuple[str | tuple[str, ...], dict[str, Any] | None, Callable[[Value], Any]], ...] = (
+            (_CARRIED, self._carried, Carried.from_json),
+            (_ORDER, self._orders, GroupOrder.from_json),
+            (NOT_FLOWS, None, dict),
+            ("", self._flows, FlowRecord.from_json),
+        )
+        known, read = next((known, read) for beginning, known, read in kinds if record.key.startswith(beginning))
+        if known is None:
+            return
+        if record.value is None:
+            known.pop(record.key, None)
+            return
+        try:
+            known[record.key] = understood(read, record.value, record.key)
+        except ValueError as error:
+            tell_invalid(record.invalid(self._settings.alias, FLOWS, str(error)))
 
 
 def _packed(offsets: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from replicator.ledger import READ_S
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
 from replicator.transactions.copy import Path, TransactionCopy
-from replicator.transactions.positions import PATH
+from replicator.transactions.positions import path_entry
 from replicator.transactions.slot import SlotWriter
 from replicator.transactions.unit import Lane
 
@@ -163,12 +163,14 @@ def home_of(record: FlowRecord) -> Path:
 
 
 def read_paths(target: ConnectionSettings, flow: str, slot: int) -> set[Path]:
-    """The ways that a slot of a flow has written, as its ledger says. Raises ClusterError."""
+    """The ways that a slot of a flow has written, as the keys of its ledger say, whatever stands under them: a way that
+    is not known is a writer that is not fenced. Raises ClusterError."""
+    beginning = path_entry(flow, slot, ())[0]
     found: set[Path] = set()
-    for record in read_log(target, LEDGER, [slot], timeout=READ_S, whole=True):
-        value = record.value or {}
-        if value.get("kind") == PATH and value.get("flow") == flow:
-            found.add(tuple(value["path"]))
+    for record in read_log(target, LEDGER, [slot], timeout=READ_S, whole=True, invalid=True):
+        way = record.key.removeprefix(beginning)
+        if way != record.key and way and (record.why or record.value is not None):
+            found.add(tuple(way.split(">")))
     return found
 
 

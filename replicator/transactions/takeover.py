@@ -69,13 +69,16 @@ class TakeOver:
         if not keys:
             return found
         try:
-            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=sorted(sessions))
+            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=sorted(sessions), tolerant=True)
             looked = self._looked(keys, ledger)
         except (ClusterError, ReplicatorError) as error:
             return found | {key: LookAgain(str(error)) for key in keys}
         for key, seen in looked.items():
             if isinstance(seen, ClusterError):
                 found[key] = _trouble(seen, self.source.alias)
+                continue
+            if (halted := ledger.halted(key)) is not None:
+                found[key] = halted
                 continue
             here, there, ends = seen
             goes = self._decided(key, ledger, ends)

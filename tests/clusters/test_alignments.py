@@ -10,7 +10,6 @@ import pytest
 from clusters import alignments
 from clusters.alignments import AlignmentRecord, agree, read_alignments
 from clusters.control import ControlRecord
-from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
@@ -68,5 +67,9 @@ def test_of_two_at_once_the_first_counts_behind_compaction_too(log: Log) -> None
 
 def test_a_decision_of_a_newer_version_is_named(log: Log) -> None:
     log.put("", FIRST.key, FIRST.to_json() | {"schema": 2})
-    with pytest.raises(ProtocolError, match="schema 2"):
-        read_alignments(SETTINGS)
+    found = read_alignments(SETTINGS)[FIRST.flow, FIRST.topic]
+    assert (found.mode, "schema 2" in found.reason) == ("unreadable", True)
+    assert agreed(log, SECOND) == found  # nothing else is decided
+    assert len(log.records) == 1
+    log.put("", FIRST.key, FIRST.to_json())
+    assert read_alignments(SETTINGS) == {(FIRST.flow, FIRST.topic): FIRST}

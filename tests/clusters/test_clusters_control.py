@@ -15,7 +15,6 @@ from clusters.admin import Admin
 from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, ControlWriter, latest, read_log, slot_of
 from clusters.errors import (
     ClusterError,
-    ProtocolError,
     RequestRefused,
     TopicExists,
     TopicMissing,
@@ -141,12 +140,19 @@ def test_failures_are_told(writer: ControlWriter, onprem: ConnectionSettings, to
         ControlWriter(ConnectionSettings("cloud", ("127.0.0.1:1",)), timeout=1).put(topic, "k", {})
 
 
-def test_foreign_record_stops_the_reader(onprem: ConnectionSettings, topic: str) -> None:
+def test_a_foreign_record_is_named_and_left_out(
+    onprem: ConnectionSettings, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     producer = Producer(onprem.librdkafka())
-    producer.produce(topic, b"not json", b"key", 0)
+    for key, value in ((b"key", b'{"n":1}'), (b"key", b"not json"), (b"\xff", b"{}"), (b"deep", b"[" * 100_000)):
+        producer.produce(topic, value, key, 0)
     producer.flush(60)
-    with pytest.raises(ProtocolError, match=f"{topic}-0 offset 0 on cluster onprem is not a Watershed record"):
-        latest(onprem, topic)
+    with caplog.at_level("WARNING", "watershed.control"):
+        assert latest(onprem, topic) == {"key": {"n": 1}}
+        assert latest(onprem, topic) == {"key": {"n": 1}}
+    told = [(each.topic, each.partition, each.offset) for each in caplog.records]  # type: ignore[attr-defined]
+    assert told == [(topic, 0, 1), (topic, 0, 2), (topic, 0, 3)]  # once each
+    assert [each.offset for each in read_log(onprem, topic, invalid=True) if each.why] == [1, 2, 3]
 
 
 def test_flows_and_fleets(writer: ControlWriter, onprem: ConnectionSettings, topic_name: str) -> None:

@@ -26,7 +26,7 @@ def agreed(monkeypatch: pytest.MonkeyPatch) -> list[AlignmentRecord]:
     """What others decided first; empty: nobody did."""
     first: list[AlignmentRecord] = []
     monkeypatch.setattr(decisions, "read_alignments", lambda _target: {})
-    monkeypatch.setattr(decisions, "read_ledger", lambda _target, flow: Ledger({}))
+    monkeypatch.setattr(decisions, "read_ledger", lambda _target, **_how: Ledger({}))
     monkeypatch.setattr(decisions, "agree", lambda _writer, _target, record: first[0] if first else record)
     return first
 

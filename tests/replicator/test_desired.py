@@ -7,10 +7,11 @@ import logging
 
 import pytest
 
-from clusters.errors import ProtocolError
 from clusters.flows import FlowRecord
+from clusters.producers import ProducerRecord
 from clusters.settings import ConnectionSettings
 from replicator.desired import DesiredState
+from replicator.guard import UNKNOWN
 from replicator.guards import paths_in
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -52,11 +53,11 @@ def test_a_record_that_cannot_be_read_is_told_and_the_last_one_counts(desired, c
     assert desired.unreadable == {}
 
 
-def test_the_loop_guard_does_without_orders_and_placements_only(desired):
-    desired._take("order|x", b"3")
-    paths_in(desired)
-    desired._take("a-to-b", b"not json")
-    with pytest.raises(ProtocolError, match=r"loop guard needs every record .* a-to-b"):
-        paths_in(desired)
-    desired._take("a-to-b", WRITTEN)
-    paths_in(desired)
+def test_the_loop_guard_knows_a_producer_by_its_last_readable_record(desired):
+    producer = ProducerRecord(5, "a-to-b", ("a",), "sequence", "shop")
+    desired._take(producer.key, json.dumps(producer.to_json()).encode())
+    for key in ("order|x", "a-to-b", producer.key, "producer|x", "producer|6"):
+        desired._take(key, b"not json")
+    assert paths_in(desired) == {5: ("a",), 6: UNKNOWN}
+    desired._take("producer|6", None)
+    assert paths_in(desired) == {5: ("a",)}

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from clusters.control import LEDGER, SLOTS
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.records import ControlRecord
+from clusters.settings import ConnectionSettings
+from replicator import ledger as ledger_module
 from replicator.announcing import AT_ONCE, LOOSE, PartitionLedger
 from replicator.epochs import Epoch
 from replicator.errors import NoLedger, ReplicatorError
-from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, assembled
+from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, assembled, ledger_apart, ledger_of
 from replicator.offsetmap import OffsetMap, Run
 from replicator.partition import Identity, PartitionKey
 
@@ -399,3 +401,64 @@ def test_a_map_that_contradicts_itself_concerns_its_partition_only() -> None:
 
 def test_runs_that_two_threads_announced_side_by_side_are_sorted() -> None:
     assert map_of(block(1, "a", 0, (0, 0), (20, 25), (10, 12))).runs == ((0, 0), (10, 12), (20, 25))
+
+
+# -- records that cannot be read -------------------------------------------------------------------------------
+
+OTHER = replace(block(1, "a", 0, (0, 7)), key=PartitionKey(KEY.flow, "payments", "payments", 0))
+WRONG: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "another flow": {"flow": "else"},
+    "text for a number": {"producer_id": "7"},
+    "a list for a number": {"start": [0]},
+    "a number for an id": {"source_id": 5},
+    "text for runs": {"runs": "x"},
+    "runs of text": {"runs": [["a", "b"]]},
+    "beyond 64 bits": {"runs": [[1 << 70, 0]]},
+    "an epoch of lists": {"epochs": [[[], []]]},
+    "a list for a note": {"note": []},
+    "a number for a truth": {"closed": 1},
+    "another schema": {"schema": 99},
+    "another kind": {"kind": "position"},
+    "a kind that is a list": {"kind": ["position"]},
+}
+
+
+def stored_as(each: Block, at: int, value: dict[str, Any] | None = None, why: str = "") -> ControlRecord:
+    return ControlRecord(3, at, 0, each.record_key, None if why else each.to_json() if value is None else value, why)
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_partition_stops_at_a_record_that_cannot_be_read_and_others_go_on(wrong: dict[str, Any]) -> None:
+    first, second = block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)
+    bad = stored_as(second, 7, second.to_json() | wrong if wrong else {})
+    ledger = ledger_apart([stored_as(first, 1), bad, stored_as(OTHER, 2)])
+    assert set(ledger.partitions) == {OTHER.key}
+    halted = ledger.halted(KEY)
+    assert halted is not None
+    assert halted.state == "ledger_invalid"
+    assert f"{LEDGER} holds a record at partition 3 offset 7" in halted.error
+    assert ledger.halted(OTHER.key) is None
+    with pytest.raises(ProtocolError, match="partition 3 offset 7"):
+        ledger_of([stored_as(first, 1), bad])
+
+
+def test_bytes_that_are_no_record_stop_their_partition_until_the_key_is_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)
+    log = [stored_as(first, 0), stored_as(second, 1), stored_as(OTHER, 2), stored_as(second, 3, why="not JSON")]
+    log.append(ControlRecord(3, 4, 0, "no key of ours", None, "not JSON"))
+    monkeypatch.setattr(ledger_module, "read_log", lambda *_args, **_how: iter(log))
+    cloud = ConnectionSettings("cloud", ("127.0.0.1:1",))
+    ledger = ledger_module.read_ledger(cloud, KEY.flow, tolerant=True)
+    assert ledger.halted(KEY) is not None
+    assert set(ledger.partitions) == {OTHER.key}
+    assert [each.key for each in ledger_module.read_blocks(cloud)] == [OTHER.key]
+    with pytest.raises(ProtocolError, match="partition 3 offset 3"):
+        ledger_module.read_ledger(cloud, KEY.flow)
+    log.append(stored_as(second, 5))
+    healed = ledger_module.read_ledger(cloud, KEY.flow)
+    assert healed.map(KEY.flow, KEY.topic, KEY.partition).runs == (Run(0, 0), Run(5, 9))
+    log += [stored_as(second, 6, why="not JSON"), ControlRecord(3, 7, 0, second.record_key, None)]
+    assert ledger_module.read_ledger(cloud, KEY.flow).map(KEY.flow, KEY.topic, KEY.partition).runs == (Run(0, 0),)

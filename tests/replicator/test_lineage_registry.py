@@ -11,7 +11,9 @@ from clusters.flows import FlowRecord
 from clusters.producers import ProducerRecord
 from clusters.settings import ConnectionSettings
 from replicator.desired import DesiredState
+from replicator.guard import Guard
 from replicator.guards import paths_in
+from tests.replicator.test_guard import written_by
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -40,5 +42,7 @@ def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
     good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
     for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
         state._take(good.key, json.dumps(good.to_json() | broken).encode())
-        with pytest.raises(ProtocolError, match="cannot read"):
-            paths_in(state)
+        guard = Guard("a", "b", "all", lambda: paths_in(state))
+        assert not guard(written_by(8))  # an application's: others go on
+        with pytest.raises(ProtocolError, match=r"record about producer id 7 in watershed\.flows cannot be read"):
+            guard(written_by(7))

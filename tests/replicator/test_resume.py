@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clusters.batches import simple_batch
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, ProtocolError
 from clusters.fake import FakeCluster
 from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
@@ -19,6 +19,7 @@ from replicator import look as look_module
 from replicator import takeover
 from replicator.batches import Batch
 from replicator.ledger import Ledger
+from replicator.ledger_records import Place
 from replicator.look import SETTLE_S, Address, Led, Stillness
 from replicator.offsetmap import OffsetMap
 from replicator.partition import Identity, PartitionKey
@@ -213,6 +214,20 @@ class Clusters:
         seen = Seen(**SEEN | {"target_end": 110, "tail": tail(100, 110), "producer": (0, 109, NOW)})
         here, there = (Led(topic, Address("127.0.0.1", 1), 0, 0) for topic in (SOURCE, TARGET))
         return dict.fromkeys(keys, (seen, here, there))
+
+
+def test_a_partition_whose_ledger_cannot_be_read_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had no record, it would be copied twice."""
+    clusters = Clusters()
+    invalid = Ledger({}, invalid={Place(KEY.flow, KEY.topic, KEY.partition): ProtocolError("offset 7 cannot be read")})
+    for name, function in {"look": clusters.look, "without_leader": lambda *_: set()}.items():
+        monkeypatch.setattr(takeover, name, function)
+    monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: invalid)
+    flow = PlanFlow(KEY.flow, "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
+    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1", writer=None)
+    assert taken == {KEY: Loud("ledger_invalid", "offset 7 cannot be read")}
 
 
 def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 DESIGN = {
     "source_expired", "source_recreated", "source_truncated", "source_gone", "target_gone", "target_foreign_write",
     "duplicated", "rejected", "unauthorised", "unsupported", "append_time", "failed",
+    "ledger_invalid",
 }  # fmt: skip
 
 

@@ -1,0 +1,182 @@
+"""One bad record of a control topic is told and left out, by every reader; the one before it still counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from clusters import alignments, records
+from clusters.alignments import AlignmentRecord, read_alignments
+from clusters.control import FLOWS, STATUS, encode
+from clusters.control_values import decoded, understood
+from clusters.fleet import FleetRecord, Placement, read_fleets
+from clusters.flows import FlowRecord, read_flows
+from clusters.names import TopicPartition
+from clusters.producers import ProducerRecord, read_producers
+from clusters.records import ControlRecord, control_record
+from clusters.settings import ConnectionSettings
+from clusters.status import PartitionStatus, read_reports
+from clusters.sync_reports import SyncReport
+from clusters.withheld import Withheld, read_withheld
+from cutover.live import failover
+from plugins.watershed_page_reading import View
+from replicator.orders import Order
+from replicator.states import Span
+from replicator.sync import group_records
+from replicator.sync.group_records import Carried, FlowsTail, GroupOrder
+from topology.inventory import InventoryAcl
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
+
+BAD = {
+    "not json": b"not json",
+    "empty": b"",
+    "not text": b"\xff\xfe",
+    "lists, deep": b"[" * 100_000,
+    "objects, deep": b'{"a":' * 100_000,
+    "closed, deep": b'{"a":' * 65 + b"1" + b"}" * 65,
+    "infinity": b'{"schema":1,"at_ms":Infinity}',
+    "not a number": b'{"schema":NaN}',
+    "beyond floats": b'{"schema":1e999}',
+    "5,000 digits": b'{"schema":' + b"7" * 5_000 + b"}",
+    "beyond 64 bits": b'{"schema":9223372036854775808}',
+    "half a character": b'{"schema":"\\ud800"}',
+    "a list": b"[1]",
+    "a text": b'"text"',
+    "null": b"null",
+}
+FLOW = FlowRecord(PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),))), "sha256:0", "shop")
+ORDERS = TopicPartition("orders", 0)
+GOOD = [
+    FLOW,
+    FleetRecord("shop", "b", "running", "sha256:0"),
+    Placement("shop", "b", {"a-to-b|orders|0": 3}, "w1", 5),
+    ProducerRecord(7, "a-to-b", ("a",), "sequence", "shop"),
+    AlignmentRecord("a-to-b", "orders", "aligned"),
+    Withheld("a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "*"),)),
+    Order("accept-gap", "a-to-b", "orders", 0, "source_expired", 3, "ann", Span(1, 5)),
+    Carried("a-to-b", "billing", {ORDERS: 5}, {ORDERS: 6}),
+    GroupOrder("a-to-b", "billing", {ORDERS: None}, "ann"),
+    PartitionStatus("a-to-b", "orders", "orders", 0, "running", source_end=9, source_seen_ms=5),
+    SyncReport("a-to-b", "groups", "billing", "equal"),
+]
+SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
+
+
+class Stored:
+    """A record as the client library brings it."""
+
+    def __init__(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self._offset, self._key, self._value = offset, key, value
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, bytes | None]]]:
+    """What stands in which topic, for every reader."""
+    found: dict[str, list[tuple[str, bytes | None]]] = {FLOWS: [], STATUS: []}
+
+    def read_log(
+        settings: ConnectionSettings, topic: str, _partitions: Any = None, after: Any = None, **how: Any
+    ) -> Iterator[ControlRecord]:
+        first = after.get(0, 0) if isinstance(after, Mapping) else after or 0
+        stored = [Stored(at, key.encode(), value) for at, (key, value) in enumerate(found[topic]) if at >= first]
+        every = map(control_record, stored)  # type: ignore[arg-type]
+        return every if how.get("invalid") else records._valid(settings, topic, every)
+
+    for module in (records, alignments, group_records, failover):
+        monkeypatch.setattr(module, "read_log", read_log)
+    return found
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_bytes_that_are_no_record_say_why(bad: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        decoded(bad)
+    record = control_record(Stored(4, b"key", bad))  # type: ignore[arg-type]
+    assert record.value is None
+    assert record.why
+    assert f"{FLOWS}-0 offset 4 on cluster cloud, key 'key', is not" in str(record.invalid("cloud", FLOWS))
+
+
+def test_limits_leave_room_for_what_we_write() -> None:
+    value = {"at": [[{str(n): (1 << 63) - 1 - n} for n in range(1_000)]], "id": "1" * 40, "half": -0.5, "grün": None}
+    assert decoded(encode(value)) == value
+    assert control_record(Stored(0, b"key", None)).why == ""  # type: ignore[arg-type]
+    for key in (None, b"", b"\xff"):
+        assert "key" in control_record(Stored(0, key, b"{}")).why  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda each: type(each).__name__)
+def test_every_field_has_its_type(good: Any) -> None:
+    read: Callable[[dict[str, Any]], Any] = type(good).from_json
+    written = decoded(encode(good.to_json()))
+    assert understood(read, written, good.key) == good
+    with pytest.raises(ValueError, match="something else than its key"):
+        understood(read, written, good.key + "x")
+    with pytest.raises(ValueError, match=r".+"):
+        understood(read, {})
+    for name in set(written) - {"schema", "kind" if isinstance(good, GroupOrder) else ""}:
+        for bad in ([[[]]], [{"a": []}]):
+            with pytest.raises(ValueError, match=r"meant|Error|cannot"):
+                understood(read, written | {name: bad})
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_every_reader_goes_on_with_what_it_knew(
+    topics: dict[str, list[tuple[str, bytes | None]]], bad: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = encode({"schema": 1, "flow": ["a-to-b"], "topology": [], "at_ms": "x"})
+    for good in GOOD:
+        topic = STATUS if isinstance(good, PartitionStatus | SyncReport) else FLOWS
+        after = [bad] if topic == STATUS else [bad, wrong, b"{}"]  # of reports the newest counts, or none
+        topics[topic] += [(good.key, encode(good.to_json())), *((good.key, each) for each in after)]
+    flow, fleet, _, producer, aligned, withheld, _, carried, ordered, status, report = GOOD
+    topics[FLOWS] += [("", b"{}"), ("strange", bad), ("producer|x", bad), ("order|", b"{}")]
+    topics[STATUS] += [("strange|orders|0", bad), ("sync|strange", b"{}"), ("a|b|0", b'{"flow":[]}')]
+    assert read_flows(SETTINGS) == {flow.key: flow}
+    assert read_fleets(SETTINGS) == {fleet.key: fleet}
+    assert read_producers(SETTINGS) == {7: producer}
+    assert read_alignments(SETTINGS) == {("a-to-b", "orders"): aligned}
+    assert read_withheld(SETTINGS, "a-to-b") == withheld
+    assert read_reports(SETTINGS) == ([status], [report])
+    tail = FlowsTail(SETTINGS)
+    tail.read()
+    assert tail.flows() == {flow.key: flow}
+    assert (tail.carried("a-to-b", "billing"), tail.order("a-to-b", "billing")) == (carried, ordered)
+    assert failover._Sights(SETTINGS, "a-to-b").read()[ORDERS] == status
+    view = View()
+    for topic, stored in topics.items():
+        for at, (key, value) in enumerate(stored):
+            view.take([records_seen(topic, at, key, value)])
+    assert list(view.flows) == [flow.key]
+
+
+def records_seen(topic: str, offset: int, key: str, payload: bytes | None) -> Any:
+    from clusters.following import Seen
+
+    return Seen(topic, offset, key, payload)
+
+
+def test_a_tombstone_or_the_next_valid_value_heals(topics: dict[str, list[tuple[str, bytes | None]]]) -> None:
+    paused = FLOW.with_state("paused")
+    topics[FLOWS] += [(FLOW.key, encode(FLOW.to_json())), (FLOW.key, b"{"), (FLOW.key, encode(paused.to_json()))]
+    assert read_flows(SETTINGS) == {FLOW.key: paused}
+    topics[FLOWS] += [(FLOW.key, b"{"), (FLOW.key, None)]
+    assert read_flows(SETTINGS) == {}

@@ -14,6 +14,8 @@ from typing import Final
 import cramjam
 import xxhash
 
+from clusters.gzipped import gunzip
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MOST: Final = 128 << 20  # bytes of one batch; producers send at most max.request.size, 1 MiB by default
@@ -29,7 +31,7 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 
 class Undecodable(ValueError):
-    """The bytes are not what their codec says, or hold more than MOST bytes."""
+    """The bytes are not what their codec says, or hold more than may be opened."""
 
 
 def compress(codec: int, raw: bytes) -> bytes:
@@ -39,15 +41,15 @@ def compress(codec: int, raw: bytes) -> bytes:
     return _COMPRESS[codec](raw)
 
 
-def decompress(codec: int, packed: Buffer) -> bytes:
-    """Raises Undecodable."""
+def decompress(codec: int, packed: Buffer, most: int | None = None) -> bytes:
+    """Raises Undecodable, also for what holds more than `most` (MOST) bytes; no more than that is ever opened."""
     if codec == NONE:
         return bytes(packed)
     if codec not in _DECOMPRESS:
         raise Undecodable(f"codec {codec} does not exist")
     try:
-        return _DECOMPRESS[codec](packed)
-    except (cramjam.DecompressionError, zlib.error, struct.error) as error:
+        return _DECOMPRESS[codec](packed, MOST if most is None else most)
+    except (cramjam.DecompressionError, struct.error) as error:
         raise Undecodable(f"its {NAMES[codec]} data cannot be read ({error})") from None
 
 
@@ -68,19 +70,11 @@ def _gzipped(raw: bytes) -> bytes:
     return packer.compress(raw) + packer.flush()
 
 
-def _ungzipped(packed: Buffer) -> bytes:
-    found, rest = [], bytes(packed)
-    left = MOST
-    while rest:
-        if left <= 0:  # 0 would mean "no limit" to zlib
-            raise Undecodable(_too_much("gzip"))
-        unpacker = zlib.decompressobj(wbits=_GZIP_FRAME)
-        found.append(unpacker.decompress(rest, left))
-        left -= len(found[-1])
-        if not unpacker.eof:
-            raise Undecodable("its gzip data ends too early" if left else _too_much("gzip"))
-        rest = unpacker.unused_data  # another member, as java.util.zip.GZIPInputStream reads on
-    return b"".join(found)
+def _ungzipped(packed: Buffer, most: int) -> bytes:
+    try:
+        return gunzip(packed, most)
+    except ValueError as error:
+        raise Undecodable(str(error)) from None
 
 
 def _snappied(raw: bytes) -> bytes:
@@ -91,24 +85,24 @@ def _snappied(raw: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _unsnappied(packed: Buffer) -> bytes:
+def _unsnappied(packed: Buffer, most: int) -> bytes:
     data = bytes(packed)
     if not data.startswith(_XERIAL):
-        return _unsnappied_block(data, MOST)
-    found, at, left = [], len(_XERIAL_FRONT), MOST
+        return _unsnappied_block(data, most, most)
+    found, at, left = [], len(_XERIAL_FRONT), most
     while at < len(data):
         (size,) = _I32.unpack_from(data, at)
         if size < 0 or at + 4 + size > len(data):
             raise Undecodable("its snappy data ends too early")
-        found.append(_unsnappied_block(data[at + 4 : at + 4 + size], left))
+        found.append(_unsnappied_block(data[at + 4 : at + 4 + size], left, most))
         left -= len(found[-1])
         at += 4 + size
     return b"".join(found)
 
 
-def _unsnappied_block(block: bytes, most: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > most:
-        raise Undecodable(_too_much("snappy"))
+def _unsnappied_block(block: bytes, left: int, most: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > left:
+        raise Undecodable(_too_much("snappy", most))
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
@@ -118,23 +112,23 @@ def _lz4ed(raw: bytes) -> bytes:
     return bytes(packer.finish())
 
 
-def _unlz4ed(packed: Buffer) -> bytes:
-    return _grown("lz4", packed)
+def _unlz4ed(packed: Buffer, most: int) -> bytes:
+    return _grown("lz4", packed, most)
 
 
 def _zstded(raw: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(raw))
 
 
-def _unzstded(packed: Buffer) -> bytes:
-    return _grown("zstd", packed)
+def _unzstded(packed: Buffer, most: int) -> bytes:
+    return _grown("zstd", packed, most)
 
 
-def _grown(name: str, packed: Buffer) -> bytes:
+def _grown(name: str, packed: Buffer, most: int) -> bytes:
     """Into a buffer that is large enough, found by trying: a frame need not say how much it holds, and a small one
     may hold gigabytes."""
     into = cramjam.lz4.decompress_into if name == "lz4" else cramjam.zstd.decompress_into
-    room = min(max(16 * len(packed), 4 << 10), MOST)
+    room = min(max(16 * len(packed), 4 << 10), most)
     while True:
         buffer = bytearray(room)
         try:
@@ -142,15 +136,15 @@ def _grown(name: str, packed: Buffer) -> bytes:
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise
-            if room == MOST:
-                raise Undecodable(_too_much(name)) from None
-            room = min(8 * room, MOST)
+            if room == most:
+                raise Undecodable(_too_much(name, most)) from None
+            room = min(8 * room, most)
             continue
         return bytes(memoryview(buffer)[:size])
 
 
-def _too_much(name: str) -> str:
-    return f"its {name} data holds more than {MOST} bytes"
+def _too_much(name: str, most: int) -> str:
+    return f"its {name} data holds more than {most} bytes"
 
 
 _COMPRESS = {GZIP: _gzipped, SNAPPY: _snappied, LZ4: _lz4ed, ZSTD: _zstded}

@@ -7,7 +7,6 @@ firstTimestamp i64, maxTimestamp i64, producerId i64, producerEpoch i16, baseSeq
 
 from __future__ import annotations
 
-import gzip
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
+from clusters.gzipped import gunzip
 from spark.fingerprint import Slices
 from spark.reading.xxh64 import I64, Bytes
 
@@ -25,6 +25,8 @@ HEAD = HEADER.size  # 61
 MAGIC_AT = 16
 BEHIND_CRC = 21  # what the CRC is over begins here
 
+MOST = 128 << 20  # bytes that one batch may hold when it is opened, as for the replicator
+_PIECE = 1 << 20  # bytes opened at a time
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 
 
@@ -129,16 +131,26 @@ def split(records: memoryview) -> Iterator[Batch]:
 
 
 def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
-    """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd."""
+    """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd.
+
+    Raises CorruptBatch for what holds more than MOST bytes, and ValueError, OSError for what is no such data: a small
+    batch may hold gigabytes, and anybody who may write to the topic can make one.
+    """
     if codec == 0:
         return block
     if codec == 1:
-        return gzip.decompress(block)
+        return gunzip(block, MOST)
     if codec == 2:
-        return _snappy(bytes(block))
+        return _snappy(bytes(block), offset)
     if codec in (3, 4):
         with pa.CompressedInputStream(pa.py_buffer(block), {3: "lz4", 4: "zstd"}[codec]) as stream:
-            return bytes(stream.read())
+            opened, left = [], MOST
+            while piece := stream.read(_PIECE):
+                opened.append(piece)
+                left -= len(piece)
+                if left < 0:
+                    raise _too_large(offset)
+            return opened[0] if len(opened) == 1 else b"".join(opened)
     raise CorruptBatch(offset, f"unknown compression {codec}")
 
 
@@ -256,25 +268,32 @@ def _skip_varint(body: bytes | memoryview, at: int) -> int:
     return at + 1
 
 
-def _snappy(block: bytes) -> bytes:
-    codec = pa.Codec("snappy")
+def _snappy(block: bytes, offset: int) -> bytes:
+    codec, left = pa.Codec("snappy"), MOST
     if not block.startswith(_SNAPPY_JAVA):
-        return bytes(codec.decompress(block, _snappy_size(block)))
+        return bytes(codec.decompress(block, _snappy_size(block, left, offset)))
     at, out = 16, []  # magic 8, version 4, compatible 4; then (size i32, raw snappy) blocks
     while at < len(block):
         size = int.from_bytes(block[at : at + 4], "big")
         piece = block[at + 4 : at + 4 + size]
-        out.append(bytes(codec.decompress(piece, _snappy_size(piece))))
+        out.append(bytes(codec.decompress(piece, _snappy_size(piece, left, offset))))
+        left -= len(out[-1])
         at += 4 + size
     return b"".join(out)
 
 
-def _snappy_size(block: bytes) -> int:
-    """Uncompressed size: the plain varint that raw snappy begins with."""
+def _snappy_size(block: bytes, left: int, offset: int) -> int:
+    """Uncompressed size: the plain varint of at most 5 bytes that raw snappy begins with."""
     size, shift = 0, 0
-    for byte in block:
+    for byte in block[:5]:
         size |= (byte & 0x7F) << shift
         shift += 7
         if not byte & 0x80:
             break
+    if size > left:
+        raise _too_large(offset)
     return size
+
+
+def _too_large(offset: int) -> CorruptBatch:
+    return CorruptBatch(offset, f"it holds more than {MOST} bytes, which is more than a proof opens")

@@ -37,6 +37,7 @@ from spark.reading.xxh64 import I64
 __all__ = ["Expired", "PartitionAddress", "read_all", "read_batches", "read_digests", "read_prints"]
 
 BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
+OPENED_BYTES = 64 << 20  # of decompressed batches that are hashed together
 BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
 
 
@@ -57,7 +58,7 @@ def read_prints(
             records = np.cumsum(heads["count"][rows], dtype=np.int64)
             turns = np.flatnonzero(np.diff(records // BLOCK_RECORDS)) + 1
             for block in np.split(rows, turns) if len(rows) else ():
-                yield _prints(address, answer, heads, block, span)
+                yield from _prints(address, answer, heads, block, span)
 
 
 def read_digests(address: PartitionAddress, span: Span) -> Iterator[Digests]:
@@ -136,21 +137,28 @@ def _wanted(
     return wanted
 
 
-def _prints(address: PartitionAddress, answer: Answer, heads: Heads, rows: I64, span: Span) -> Prints:
-    """Of these batches of an answer. Raises NotReadable."""
-    some, edges, records = heads[rows], answer.edges, answer.records
-    base, count, first, newest = (some[name].astype(np.int64) for name in ("base", "count", "first", "newest"))
-    codecs = (some["attributes"] & CODEC).tolist()
+def _prints(address: PartitionAddress, answer: Answer, heads: Heads, rows: I64, span: Span) -> Iterator[Prints]:
+    """Of these batches of an answer, which may hold any number of times what they take compressed: not more than
+    OPENED_BYTES and one batch are opened at a time. Raises NotReadable."""
+    edges, records, codecs = answer.edges, answer.records, (heads["attributes"] & CODEC).tolist()
+    bodies: list[bytes | memoryview] = []
+    begun = size = 0
     try:
-        bodies = [
-            decompress(codec, records[edges[row] + HEAD : edges[row + 1]], offset)
-            for row, codec, offset in zip(rows.tolist(), codecs, base.tolist(), strict=True)
-        ]
-        slices = located(bodies, base, count, first, newest, some["attributes"] & APPEND_TIME != 0)
-        prints = print_slices(translated(slices, address.ids), timestamps=address.timestamps)
+        for index, row in enumerate(rows.tolist()):
+            block = records[edges[row] + HEAD : edges[row + 1]]
+            bodies.append(decompress(codecs[row], block, int(heads["base"][row])))
+            size += len(bodies[-1])
+            if size >= OPENED_BYTES or index + 1 == len(rows):
+                yield _printed(address, heads[rows[begun : index + 1]], bodies).between(span.start, span.end)
+                bodies, begun, size = [], index + 1, 0
     except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
         raise NotReadable(f"{address}: {error}") from None
-    return prints.between(span.start, span.end)
+
+
+def _printed(address: PartitionAddress, some: Heads, bodies: list[bytes | memoryview]) -> Prints:
+    base, count, first, newest = (some[name].astype(np.int64) for name in ("base", "count", "first", "newest"))
+    slices = located(bodies, base, count, first, newest, some["attributes"] & APPEND_TIME != 0)
+    return print_slices(translated(slices, address.ids), timestamps=address.timestamps)
 
 
 def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> Mask:

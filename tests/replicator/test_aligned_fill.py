@@ -18,7 +18,7 @@ from replicator.aligned import fill as filling
 from replicator.aligned.fill import Filling, fill, filler_batch, is_filler
 from replicator.aligned.topic import POLICY
 from replicator.batch import batches_in
-from replicator.codecs import ZSTD, decompress
+from replicator.codecs import ZSTD, Undecodable, compress, decompress
 from replicator.errors import Misaligned
 from replicator.header import HEADER_SIZE
 from replicator.records import walk
@@ -308,3 +308,22 @@ def test_what_is_no_filler() -> None:
         assert not is_filler(batch)
     (batch,) = batches_in(memoryview(build_batch([Stored(0, 0, None, None)], transactional=True)))
     assert not is_filler(batch)
+
+
+def test_what_poses_as_filler_is_not_opened_beyond_what_filler_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker that passes a batch of 1970 with zstd on looks into it: 4 KB of them may hold 128 MiB."""
+    opened: list[int] = []
+
+    def noting(codec: int, packed: memoryview, most: int) -> bytes:
+        opened.append(most)
+        return decompress(codec, packed, most)
+
+    monkeypatch.setattr(filling, "decompress", noting)
+    header, payload = filler_batch(100, 7, 3, 0)
+    bomb = compress(ZSTD, bytes(16 << 20))
+    size = (len(header) - 12 + len(bomb)).to_bytes(4, "big")
+    (forged,) = batches_in(memoryview(header[:8] + size + header[12:] + bomb))
+    assert not is_filler(forged)
+    assert opened == [len(decompress(ZSTD, payload))]
+    with pytest.raises(Undecodable, match="more than 700 bytes"):
+        decompress(ZSTD, bomb, 700)

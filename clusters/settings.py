@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from clusters import secrets
-from clusters.errors import ProtocolError, Unreachable
+from clusters import allowed, secrets
+from clusters.errors import ProtocolError, SecretMissing, Unreachable
 
 if TYPE_CHECKING:
     from topology.plan import PlanCluster
@@ -186,6 +186,10 @@ def _resolved(cluster: PlanCluster, environ: Mapping[str, str], *, aligning: boo
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
             security = replace(security, certificate=None, key=None, key_password=None)
     vault = secrets.Vault(cluster.alias, environ)
+    if security.protocol == "SASL_PLAINTEXT" and credentials is not None:
+        refused = allowed.why_not_plaintext(cluster.bootstrap)
+        if refused is not None:
+            raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)
     username = password = certificate = None
     if credentials is not None:
         if security.protocol == "SSL":

@@ -4,6 +4,7 @@
     POST /stop   answers after the client is closed: flushed, offsets committed, out of the group
     POST /start  {"cluster": alias, "bootstrap": "host:port"}: a new client there
 
+No page in a browser may send any of them: a request from elsewhere, or for another host, is refused.
 Both POSTs may be repeated. A client that failed is stopped, with the reason in "error". The application
 remembers where it was told to be: started again after a crash, it continues there. Loopback only.
 """
@@ -171,12 +172,16 @@ def _handler(switch: Switch) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if self._is_from_elsewhere():
+                return
             if self.path != "/":
                 self._answer(404, {"error": f"no {self.path} here; there is GET /, POST /stop, POST /start"})
                 return
             self._answer(200, switch.describe())
 
         def do_POST(self) -> None:
+            if self._is_from_elsewhere():
+                return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
                 if self.path == "/stop":
@@ -194,6 +199,16 @@ def _handler(switch: Switch) -> type[BaseHTTPRequestHandler]:
                 self._answer(500, {"error": str(error)})
             else:
                 self._answer(200, switch.describe())
+
+        def _is_from_elsewhere(self) -> bool:
+            """Whether a page made the request (browsers say so), or one whose name was made to lead here."""
+            host = self.headers.get("Host", "").rpartition(":")[0].lower()
+            site = self.headers.get("Sec-Fetch-Site", "none")
+            if host in ("127.0.0.1", "localhost") and "Origin" not in self.headers and site == "none":
+                return False
+            self.close_connection = True  # its body is not read
+            self._answer(403, {"error": "only programs on this machine may ask, at 127.0.0.1; no page in a browser"})
+            return True
 
         def _answer(self, code: int, value: dict[str, Any]) -> None:
             body = json.dumps(value).encode()

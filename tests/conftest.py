@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # A broker of the tests lives for a minute, in which the better compiler costs more than it brings.
 os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
 
+# What a topology file may refer to is the runner's to say; the tests' secrets lie in folders of their own. The tests of
+# these rules (tests/clusters/test_clusters_allowed.py) take the settings away again.
+for _setting, _all in {"ENV": "*", "FILES": "/", "CONNECTIONS": "*", "PLAINTEXT": "*"}.items():
+    os.environ.setdefault(f"WATERSHED_ALLOW_{_setting}", _all)
+
 # The suite tries the same examples every time, so that what fails has been changed; `make soak` looks for new ones
 # (`--hypothesis-profile explore`). How long an example takes on a busy machine says nothing.
 _BUSY = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}

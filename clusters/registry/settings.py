@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from clusters import secrets
-from clusters.errors import ClusterError, ProtocolError
+from clusters import allowed, secrets
+from clusters.errors import ClusterError, ProtocolError, SecretMissing
 from clusters.settings import ConnectionSettings
 
 
@@ -53,6 +53,9 @@ def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
     vault = secrets.Vault(settings.alias, environ, "schema_registry")
     username = password = None
     if declared.credentials is not None:
+        refused = allowed.why_not_plaintext([url.hostname]) if url.scheme == "http" else None
+        if refused is not None:
+            raise SecretMissing(f"clusters.{settings.alias}.schema_registry: {refused}", alias=settings.alias)
         username, password = vault.account("credentials", declared.credentials)
     return RegistrySettings(
         settings.alias,

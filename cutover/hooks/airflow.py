@@ -114,7 +114,7 @@ class AirflowHook:
             )
         ref = SecretRef.from_json({"kind": kind, "name": name})
         assert ref is not None
-        vault = Vault("", self.environ, where=CREDENTIALS)
+        vault = Vault("", self.environ, where=CREDENTIALS, own=True)
         text = vault.text(kind, ref)
         if kind != "airflow_connection" and re.fullmatch(r"[\w.~+/-]+=*", text):
             return url, text

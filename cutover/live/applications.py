@@ -1,23 +1,22 @@
 """Telling applications to stop and to start: their own control endpoint, or a person where none is declared.
 
 Endpoint: `GET /` → {"state", "cluster", …}, `POST /stop`, `POST /start` with {"cluster", "bootstrap"}; both posts
-are idempotent and return when it is done. Only addresses from the topology file are called; redirects are refused.
+are idempotent and return when it is done; a refusal says why in {"error"}. Only addresses from the topology file are
+called; redirects are not followed, and an answer is waited for as long as `timeout` in all.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from cutover.errors import CutoverError
+from cutover.live.http import NoAnswer, call
 
-_MOST_BYTES = 64 * 1024
+_MOST_WORDS = 300  # characters of an application's own words
 LOOK_S = 10.0  # what an application says of itself, it says at once
 _DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
 
@@ -98,51 +97,51 @@ class Applications:
     def _call(
         self, name: str, url: str, method: str, body: dict[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
+        at = f"migration.applications.{name}.http"
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json"}
         try:
             if urlsplit(url).scheme not in ("http", "https"):
                 raise ApplicationFailed(
-                    f"application {name}: {url} is not an http address; correct migration.applications.{name}.http",
-                    transient=False,
+                    f"application {name}: {url} is not an http address; correct {at}", transient=False
                 )
-            request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 -- checked
-            with _OPENER.open(request, timeout=self.timeout if timeout is None else timeout) as answer:
-                content = answer.read(_MOST_BYTES)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(500).decode(errors="replace").strip()
-            message = f"application {name}: {method} {url} answered {error.code}" + (f": {said}" if said else "")
-            raise ApplicationFailed(message, transient=error.code >= 500) from None
-        except (OSError, TimeoutError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise ApplicationFailed(
-                f"application {name} does not answer at {url} ({reason}); check that it runs and that "
-                f"migration.applications.{name}.http is its control address",
-                transient=True,
-            ) from None
-        except (http.client.HTTPException, ValueError) as error:  # a malformed address, or no HTTP spoken there
-            raise ApplicationFailed(
-                f"application {name} cannot be called at {url} ({str(error) or type(error).__name__}); correct "
-                f"migration.applications.{name}.http, its control address",
-                transient=False,
-            ) from None
-        try:
-            value = json.loads(content)
-            if not isinstance(value, dict):
-                raise ValueError
-        except ValueError:
-            raise ApplicationFailed(f"application {name}: {url} answered no JSON object", transient=False) from None
+            seconds = self.timeout if timeout is None else timeout
+            answer = call(method, url, data, {"content-type": "application/json"}, seconds)
+        except NoAnswer as silence:
+            if silence.transient and not silence.garbled:
+                raise ApplicationFailed(
+                    f"application {name} does not answer at {url} ({silence}); check that it runs and that {at} is its "
+                    "control address",
+                    transient=True,
+                ) from None
+            raise _uncallable(name, url, silence) from None
+        except ValueError as error:  # a malformed address
+            raise _uncallable(name, url, error) from None
+        value = _object(answer.body)
+        if not 200 <= answer.status < 300:
+            # Only what it says as an application: any other page behind this address is nobody's business here.
+            said = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
+            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {said}" if said else "")
+            raise ApplicationFailed(message, transient=answer.status >= 500)
+        if value is None:
+            raise ApplicationFailed(f"application {name}: {url} answered no JSON object", transient=False)
         return value
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+def _uncallable(name: str, url: str, error: Exception) -> ApplicationFailed:
+    return ApplicationFailed(
+        f"application {name} cannot be called at {url} ({str(error) or type(error).__name__}); correct "
+        f"migration.applications.{name}.http, its control address",
+        transient=False,
+    )
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    """The JSON object that an answer is; None for anything else."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
         return None
-
-
-# No proxy: control addresses are loopback or private hosts that the file names.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    return value if isinstance(value, dict) else None
 
 
 def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:

@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 
 class NoAnswer(Exception):
-    """Nothing that could be understood came back. transient: worth asking again."""
+    """Nothing that could be understood came back. transient: worth asking again. garbled: it was no HTTP."""
 
-    def __init__(self, why: str, *, transient: bool = True) -> None:
+    def __init__(self, why: str, *, transient: bool = True, garbled: bool = False) -> None:
         self.transient = transient
+        self.garbled = garbled
         super().__init__(why)
 
 
@@ -57,7 +58,8 @@ def call(method: str, url: str, body: bytes | None, headers: Mapping[str, str], 
         raise NoAnswer(f"no answer in {seconds:.3g} s") from None
     except (OSError, http.client.HTTPException) as error:
         why = str(getattr(error, "reason", None) or error) or type(error).__name__
-        raise NoAnswer("no answer in time" if "timed out" in why else why) from None
+        garbled = isinstance(error, http.client.HTTPException) and not isinstance(error, OSError)
+        raise NoAnswer("no answer in time" if "timed out" in why else why, garbled=garbled) from None
     except ValueError as error:
         raise NoAnswer(f"{url} cannot be called: {error}", transient=False) from None
 

@@ -69,8 +69,10 @@ def test_look_stop_start(switch: tuple[type[Switch], Applications]) -> None:
 @pytest.mark.parametrize(
     ("answer", "words", "transient"),
     [
-        ((500, b"broker away"), "answered 500: broker away", True),
-        ((409, b"runs elsewhere"), "answered 409: runs elsewhere", False),
+        ((500, b'{"error": "broker away"}'), "answered 500: broker away", True),
+        ((409, b'{"error": "runs elsewhere"}'), "answered 409: runs elsewhere", False),
+        ((403, b"<p>inventory of the intranet</p>"), "answered 403$", False),
+        ((200, b"[" * 100_000), "no JSON object", False),
         ((302, b""), "answered 302", False),
         ((200, b"<html>"), "no JSON object", False),
         ((200, b'{"state": "dancing"}'), "'dancing'", True),
@@ -84,6 +86,29 @@ def test_bad_answers(
     with pytest.raises(ApplicationFailed, match=words) as failed:
         told.look("billing")
     assert failed.value.transient is transient
+
+
+def test_an_answer_that_drips_is_given_up_in_time() -> None:
+    """A byte now and then held a step for ever: each of them began the time anew."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+                while not ended.wait(0.05):
+                    connection.sendall(b" ")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ApplicationFailed, match=r"does not answer at .*no answer in 0\.5 s") as failed:
+            Applications({"billing": url}, None, timeout=0.5).look("billing")
+        assert failed.value.transient
+        ended.set()
+        thread.join(5)
 
 
 def test_nobody_there() -> None:

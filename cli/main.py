@@ -15,6 +15,7 @@ import click
 
 from cli import briefly
 from cli.errors import report
+from cli.terminal import visible_output
 
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
 COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -105,7 +106,11 @@ def topology(ctx: click.Context, verbose: bool, quiet: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line; the exit code. Nothing but SystemExit comes out of here."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    with visible_output():
+        return _run(sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         outcome: Any = topology.main(args=arguments or ["--help"], prog_name="topology", standalone_mode=False)
         sys.stdout.flush()

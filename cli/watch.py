@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from cli.beside import beside_flow
 from cli.filling import filled
 from cli.regime import one_at_a_time
+from cli.terminal import made_visible, unfiltered_output
 
 EVERY_S = 1.0
 MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
@@ -37,7 +38,7 @@ def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], consol
     from clusters.errors import ClusterError
 
     history: dict[str, list[float]] = {}
-    console = console or Console()
+    console = console or Console(file=unfiltered_output())  # it moves the cursor; what it shows is `Text`
     last, since = Group(Text(topology)), time.strftime("%H:%M:%S")
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
@@ -50,6 +51,10 @@ def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], consol
                 time.sleep(EVERY_S)
     except KeyboardInterrupt:
         return 0
+
+
+def Text(text: str, style: str = "") -> RichText:
+    return RichText(made_visible(text), style=style)
 
 
 def stale(last: Group, since: str, error: Exception) -> Group:
@@ -81,9 +86,9 @@ def picture(topology: str, flows: list[dict[str, Any]], history: dict[str, list[
     return Group(table, *_told(flows), Text("Ctrl-C ends", style="dim"))
 
 
-def _told(flows: list[dict[str, Any]]) -> list[Text]:
+def _told(flows: list[dict[str, Any]]) -> list[RichText]:
     """What needs somebody, partition by partition."""
-    lines: list[Text] = []
+    lines: list[RichText] = []
     for flow in flows:
         old = one_at_a_time(flow)
         if old:
@@ -109,7 +114,7 @@ def _told(flows: list[dict[str, Any]]) -> list[Text]:
     return lines
 
 
-def _state(state: str) -> Text:
+def _state(state: str) -> RichText:
     return Text(state, style=_COLOURS.get(state, _LOUD))
 
 

@@ -4,7 +4,7 @@ A file that names `/proc/self/environ` or `AIRFLOW__…` and a broker of its aut
 there. So the runner's settings, read from the environment of this process, name what may be used:
 
     WATERSHED_ALLOW_ENV          variables, with `*` at the end of a prefix  default WATERSHED_SECRET_*
-    WATERSHED_ALLOW_FILES        folders                                   default /run/secrets, /etc/watershed/secrets
+    WATERSHED_ALLOW_FILES        folders                                   default /run/secrets/watershed
     WATERSHED_ALLOW_CONNECTIONS  Airflow connections, with `*` as above   default watershed_*
     WATERSHED_ALLOW_PLAINTEXT    hosts that may be given credentials without TLS; this machine always may
 
@@ -28,7 +28,7 @@ CONNECTIONS: Final = "WATERSHED_ALLOW_CONNECTIONS"
 PLAINTEXT: Final = "WATERSHED_ALLOW_PLAINTEXT"
 DEFAULTS: Final = {
     ENV: ("WATERSHED_SECRET_*",),
-    FILES: ("/run/secrets", "/etc/watershed/secrets"),
+    FILES: ("/run/secrets/watershed",),
     CONNECTIONS: ("watershed_*",),
     PLAINTEXT: (),
 }
@@ -103,4 +103,5 @@ def _not_listed(setting: str, entry: str) -> str:
 
 def _name(host: str) -> str:
     name, _, port = host.rpartition(":")
-    return (name if name and port.isdigit() else host).strip("[]").lower()
+    bare = ":" in name and "[" not in name  # an IPv6 address without a port
+    return (name if name and port.isdigit() and not bare else host).strip("[]").lower()

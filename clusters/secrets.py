@@ -100,7 +100,9 @@ def _is_account(username: object, password: object) -> bool:
     broker refuses them, and half of a secret that was written down wrongly must not be."""
     if not (isinstance(username, str) and isinstance(password, str) and username and password):
         return False
-    return not any(char.isspace() or ord(char) < 0x20 or ord(char) == 0x7F for char in username) and username[0] != "/"
+    if username.startswith("/") or password.startswith("//"):  # a path, or an address with its own account in it
+        return False
+    return not any(char.isspace() or ord(char) < 0x20 or ord(char) == 0x7F for char in username)
 
 
 def stamp(path: str | None) -> tuple[int, int, int] | None:

@@ -7,6 +7,8 @@ import logging
 import time
 from typing import Any, Final, Literal
 
+from topology.quoting import visible
+
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -14,7 +16,8 @@ class EventFormatter(logging.Formatter):
     """The event's name, then what was passed as `extra`, in the order it was passed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = " ".join([_time(record), record.levelname.lower(), record.getMessage(), *map(_field, _fields(record))])
+        words = [_time(record), record.levelname.lower(), record.getMessage(), *map(_field, _fields(record))]
+        line = visible(" ".join(words))  # values come from brokers and other people's records
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 
 

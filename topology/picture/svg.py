@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax import saxutils
 
 from topology.picture.edge import Edge, Mesh, meshes
 from topology.picture.layout import columns
+from topology.quoting import visible
 
 LETTER, LABEL, BOX, GAP, MARGIN = 7.6, 6.2, 30, 90, 24
 ROW, CLOSE, MANY = 52, 38, 16
@@ -24,6 +25,16 @@ text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1c2733
 .label{fill:#b4c4d4}.back{fill:#12181f}.flow{stroke:#7fa9d6}.paused{stroke:#7d8896}.loop{stroke:#ff6b6b}
 .arrow{fill:#7fa9d6}.arrow-paused{fill:#7d8896}.arrow-loop{fill:#ff6b6b}}
 """
+
+
+def escape(text: str) -> str:
+    """Text of an element: no markup, and nothing that a viewer would obey, reorder or hide."""
+    return saxutils.escape(visible(text))
+
+
+def quoteattr(text: str) -> str:
+    """The same of an attribute, with its quotes."""
+    return saxutils.quoteattr(visible(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""Nothing that comes from outside reaches a terminal raw; documents keep their values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import click
+import pytest
+
+from cli import main
+from cli.terminal import made_visible, unfiltered_output, visible_output
+from replicator.events import EventFormatter
+
+HOSTILE = "orders\x1b]0;owned\x07\x1b[2J\x1b[8m\u202e\u2066\x9b31m\x7f\x00\x08"
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    found = made_visible(HOSTILE)
+    assert found.isprintable()
+    assert found.startswith("orders\\u001b]0;owned\\u0007\\u001b[2J\\u001b[8m\\u202e\\u2066\\u009b31m")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "zwei Wörter → eins\tzwei\r\n", "┌─▷ ✓\n", click.style("x", fg="red", bold=True)]
+)
+def test_what_is_ours_stays(text: str) -> None:
+    assert made_visible(text) == text
+
+
+def test_a_document_keeps_its_values() -> None:
+    value = {"name": HOSTILE, "emoji": "\U000e0041"}
+    for ascii_only in (True, False):
+        printed = made_visible(json.dumps(value, ensure_ascii=ascii_only, indent=2))
+        assert json.loads(printed) == value
+
+
+def test_commands_print_through_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.stdout, sys.stderr
+
+    @click.command()
+    def said() -> None:
+        click.echo(f"topic {HOSTILE}")
+        click.echo(f"broker says {HOSTILE}", err=True)
+        unfiltered_output().write("\x1b[H")
+        click.echo(b"bytes")
+
+    monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: said)
+    assert main.main(["lint"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\x1b") == 1
+    assert "\u202e" not in out + err
+    assert "\x1b" not in err
+    assert "orders\\u001b]0;owned" in out
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_streams_come_back_when_a_command_fails() -> None:
+    before = sys.stdout, sys.stderr
+    with pytest.raises(RuntimeError), visible_output():
+        raise RuntimeError
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_log_lines_too() -> None:
+    record = logging.makeLogRecord({"msg": "record invalid", "levelname": "WARNING", "key": HOSTILE})
+    assert EventFormatter().format(record).isprintable()

@@ -13,16 +13,19 @@ from clusters.errors import Unauthorised
 from clusters.names import TopicPartition
 from clusters.preflight import missing_rights
 from clusters.rights import rights
+from clusters.settings import connection_settings
 from clusters.surface import LogRange
 from clusters.wire.connection import connect
+from replicator.aligned.decisions import probed_cluster
 from replicator.aligned.fill import fill
 from replicator.aligned.gaps import GapFiller
-from replicator.aligned.log import TargetLog
+from replicator.aligned.log import TargetLog, deleter
 from replicator.aligned.probe import PROBE, probe
 from replicator.aligned.topic import POLICY, prepared, restored, while_filling
 from replicator.transactions.senders import transaction_version
-from tests.replicator.guarded import await_rights, grant, guarded, revoke
+from tests.replicator.guarded import PASSWORD, await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for
+from topology.plan import PlanCluster, SecretRef, Security
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -41,13 +44,21 @@ def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
     for user, given in (("worker", firm), ("align", deletes)):
         grant(guarded, user, given)
         await_rights(guarded, user, given)
-    deleting = partial(connect, guarded.settings("align")["cloud"])
-    settings = guarded.settings("worker")["cloud"]
+    security = Security(
+        "SASL_PLAINTEXT",
+        "PLAIN",
+        SecretRef("env", "WATERSHED_SECRET_WORKER"),
+        align_credentials=SecretRef("env", "WATERSHED_SECRET_ALIGN"),
+    )
+    secrets = {f"WATERSHED_SECRET_{user.upper()}": f"{user}:{PASSWORD}" for user in ("worker", "align")}
+    bootstrap = guarded.settings("worker")["cloud"].bootstrap
+    settings = connection_settings(PlanCluster("cloud", bootstrap, security=security), secrets)
+    deleting = deleter(settings)
     version = transaction_version(guarded.admin["cloud"])
     with Admin(settings) as admin:
         alone = probe(admin, "cloud", partial(connect, settings), flow, version)
         assert "TOPIC_AUTHORIZATION_FAILED to DeleteRecords" in alone.fills
-        found = probe(admin, "cloud", partial(connect, settings), flow, version, deleting)
+        found = probed_cluster(settings, admin, flow)
         assert (found.fills, found.transactions, found.way) == ("", "", "transactions")
         assert found.markers.startswith("ALTER on cluster cloud is missing")
         wanted = {POLICY: "compact"}

@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak docs requirements clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,8 +23,8 @@ $(VENV)/.ready: requirements/dev.txt requirements/install.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "make: $(PYTHON) cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@echo "make: preparing $(VENV) (about a minute the first time)" >&2
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements/install.txt
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements/install.txt requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/install.txt
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/install.txt requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -93,11 +93,24 @@ docs: env ## the pages that the code writes: reference, rules, the editors' sche
 	$(BIN)/python -m topology.handbook docs
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
-requirements: env ## pin the dependencies anew
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes
+requirements: env ## pin the dependencies anew, with their hashes
+	$(COMPILE) requirements/install.in -o requirements/install.txt
 	for extra in "" kafka spark airflow postgres dev; do \
-	  $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal \
-	    $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
+	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
+
+checksums: env ## write down the checksums of the jars, after a version in lab/*pom.xml was changed
+	$(BIN)/python -m lab.jars --record
+
+sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
+	$(BIN)/python -m lab.sbom watershed.cdx.json
+
+compose-secrets: ## .env with random passwords, which docker-compose.yaml asks for; never overwrites one
+	@docker/secrets.sh .env
+
+pin-images: ## pin the base images of docker/Dockerfile and docker-compose.yaml by digest (asks their registry; needs docker)
+	@docker/pin.sh docker/Dockerfile docker-compose.yaml
 
 clean: ## remove the environment and everything that ran here
 	@if [ -d .watershed ]; then echo "make: .watershed holds running or stopped systems; make down ends them" >&2; fi

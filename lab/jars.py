@@ -1,6 +1,7 @@
 """Jars by Maven coordinates, first of all Kafka's: fetched once, kept in the user's cache, shared by all checkouts.
 
-`python -m lab.jars` prints the directory (make uses that).
+`python -m lab.jars` prints the directory (make uses that); with `--record` it fetches everything anew and writes down
+the checksums that later fetches are held to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab import checksums
 from lab.errors import LabError, ToolMissing
 
 POM = Path(__file__).with_name("pom.xml")
@@ -26,10 +28,10 @@ HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
 
 def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
     """The directory with the jars that `pom` names; fetched when it is not there yet. name tells the sets apart.
-    An archive among them is there unpacked.
+    An archive among them is there unpacked. What was fetched is held to the checksums beside the POM (`.sha256`).
 
     Two processes at once fetch once (file lock); an interrupted fetch leaves nothing that looks complete.
-    Raises ToolMissing (no java, no mvn), LabError (Maven failed).
+    Raises ToolMissing (no java, no mvn), LabError (Maven failed, or gave other files).
     """
     environ = os.environ if environ is None else environ
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
@@ -85,22 +87,42 @@ def _version(program: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def record(pom: Path, environ: Mapping[str, str]) -> Path:
+    """Write the checksums of what `pom` names, as the repository gives it today. Raises ToolMissing, LabError."""
+    with tempfile.TemporaryDirectory(prefix="watershed-jars-") as scratch:
+        checksums.write(sums_beside(pom), checksums.sums_of(_download(pom, Path(scratch), environ)))
+    return sums_beside(pom)
+
+
+def sums_beside(pom: Path) -> Path:
+    """Where the checksums of a POM's files stand."""
+    return pom.with_suffix(".sha256")
+
+
 def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
+        target = _download(pom, Path(scratch), environ)
+        checksums.verify(target, sums_beside(pom))
+        for archive in target.glob("*.tar.gz"):  # a whole program instead of jars
+            shutil.unpack_archive(archive, target, filter="data")
+            archive.unlink()
+        if not any(target.glob("*.jar")):
+            raise LabError(f"what {pom} names holds no jars")
+        target.rename(home)
+
+
+def _download(pom: Path, scratch: Path, environ: Mapping[str, str]) -> Path:
     java(environ)
     maven = shutil.which("mvn", path=environ.get("PATH", ""))
     if maven is None:
         raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {HOW_TO_GET}")
-    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
-        target = Path(scratch) / "jars"
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
-        done = subprocess.run([*command, *options], capture_output=True, text=True, env=dict(environ), check=False)
-        for archive in target.glob("*.tar.gz") if done.returncode == 0 else ():  # a whole program instead of jars
-            shutil.unpack_archive(archive, target, filter="data")
-            archive.unlink()
-        if done.returncode != 0 or not any(target.glob("*.jar")):
-            raise LabError(f"Maven could not fetch the jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
-        target.rename(home)
+    target = scratch / "jars"
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, env=dict(environ), check=False)
+    if done.returncode != 0 or not target.is_dir() or not any(target.iterdir()):
+        raise LabError(f"Maven could not fetch the jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
+    return target
 
 
 def _complaint(output: str) -> str:
@@ -111,6 +133,10 @@ def _complaint(output: str) -> str:
 
 if __name__ == "__main__":
     try:
-        print(jars())
+        if sys.argv[1:] == ["--record"]:
+            for each in sorted(POM.parent.glob("*pom.xml")):
+                print(record(each, os.environ))
+        else:
+            print(jars())
     except LabError as error:
         sys.exit(f"lab: {error}")

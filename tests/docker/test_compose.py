@@ -71,6 +71,40 @@ def test_a_compose_implementation_resolves_it(tmp_path: Path) -> None:
     assert url == "postgresql+psycopg2://airflow:other@postgres/airflow"
 
 
+def test_no_password_has_a_default() -> None:
+    asked = re.findall(r"\$\{(\w*PASSWORD\w*)([^}]*)\}", COMPOSE.read_text())
+    assert asked
+    assert all(rest.startswith(":?") for _, rest in asked), asked
+
+
+def test_passwords_are_made_at_random_and_once(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        subprocess.run([ROOT / "docker" / "secrets.sh", tmp_path / name], check=True, capture_output=True)
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    first, other = [(tmp_path / name).read_text() for name in ("one", "other")]
+    assert re.fullmatch(r"WATERSHED_POSTGRES_PASSWORD=[0-9a-f]{64}\n", first)
+    assert first != other
+    subprocess.run([ROOT / "docker" / "secrets.sh", tmp_path / "one"], check=True, capture_output=True)
+    assert (tmp_path / "one").read_text() == first
+
+
+def test_base_images_are_pinned_and_can_be_by_digest(tmp_path: Path) -> None:
+    files = [tmp_path / "Dockerfile", tmp_path / "docker-compose.yaml"]
+    for path, original in zip(files, (DOCKERFILE, COMPOSE), strict=True):
+        path.write_text(original.read_text())
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nshift 5; echo "sha256:$(printf %s "$1" | sha256sum | cut -d" " -f1)"\n')
+    docker.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for _ in range(2):  # the second time digests are replaced
+        subprocess.run([ROOT / "docker" / "pin.sh", *files], env=environment, check=True, capture_output=True)
+    for path, original in zip(files, (DOCKERFILE, COMPOSE), strict=True):
+        pinned = path.read_text()
+        unpinned, count = re.subn(r"@sha256:[0-9a-f]{64}", "", pinned)
+        assert unpinned == re.sub(r"@sha256:[0-9a-f]{64}", "", original.read_text())
+        assert count == len(re.findall(r"^(?:FROM| +image:) +[^\s:]+:\S*\d", pinned, re.MULTILINE)) > 0
+
+
 def test_what_is_built_and_started_is_there() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE.read_text(), re.MULTILINE))
     for name, service in services().items():

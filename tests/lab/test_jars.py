@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tarfile
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import checksums
 from lab.errors import LabError, ToolMissing
-from lab.jars import jars, java
+from lab.jars import POM, jars, java, record, sums_beside
 
 
 def program(directory: Path, name: str, script: str) -> Path:
@@ -57,24 +59,62 @@ def test_a_failed_fetch_leaves_nothing_and_tells_no_password(environ: dict[str, 
     assert [path.name for path in (tmp_path / "cache" / "watershed").iterdir() if path.is_dir()] == []
 
 
-def test_fetched_once(environ: dict[str, str], tmp_path: Path) -> None:
+COPY = 'for a in "$@"; do case $a in -DoutputDirectory=*) d=${a#*=};; esac; done; mkdir -p $d'
+
+
+@pytest.fixture
+def pom(environ: dict[str, str], tmp_path: Path) -> Path:
+    """One that names the file `one.jar`, which holds "one"; Java is there, and the programs of the shell."""
     program(tmp_path / "bin", "java", java_of("17.0.1"))
-    log = tmp_path / "calls"
-    copy = 'for a in "$@"; do case $a in -DoutputDirectory=*) d=${a#*=};; esac; done; mkdir -p $d'
     environ["PATH"] += os.pathsep + os.environ["PATH"]
-    program(tmp_path / "bin", "mvn", f"echo x >> {log}; {copy}; touch $d/kafka_2.13-4.3.1.jar")
-    first, second = jars(environ=environ), jars(environ=environ)
+    (tmp_path / "pom.xml").write_text("<project/>")
+    checksums.write(tmp_path / "pom.sha256", {"one.jar": hashlib.sha256(b"one").hexdigest()})
+    return tmp_path / "pom.xml"
+
+
+def test_fetched_once(environ: dict[str, str], tmp_path: Path, pom: Path) -> None:
+    log = tmp_path / "calls"
+    program(tmp_path / "bin", "mvn", f"echo x >> {log}; {COPY}; printf one > $d/one.jar")
+    first, second = jars(pom, environ), jars(pom, environ)
     assert first == second
-    assert [path.name for path in first.iterdir()] == ["kafka_2.13-4.3.1.jar"]
+    assert [path.name for path in first.iterdir()] == ["one.jar"]
     assert log.read_text() == "x\n"
 
 
-def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path) -> None:
-    program(tmp_path / "bin", "java", java_of("17.0.1"))
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ("printf two > $d/one.jar", r"one\.jar has 3fc4ccfe\w+, not 7692c3ad"),
+        ("printf one > $d/one.jar; touch $d/more.jar", r"more\.jar is not among them"),
+        ("printf one > $d/more.jar", r"one\.jar is missing; more\.jar is not among them"),
+    ],
+)
+def test_other_files_than_those_of_the_checkout(
+    environ: dict[str, str], tmp_path: Path, pom: Path, gives: str, says: str
+) -> None:
+    program(tmp_path / "bin", "mvn", f"{COPY}; {gives}")
+    with pytest.raises(LabError, match=says):
+        jars(pom, environ)
+    assert [path.name for path in (tmp_path / "cache" / "watershed").iterdir() if path.is_dir()] == []
+
+
+def test_no_checksums(environ: dict[str, str], tmp_path: Path, pom: Path) -> None:
+    program(tmp_path / "bin", "mvn", f"{COPY}; printf one > $d/one.jar")
+    (tmp_path / "pom.sha256").unlink()
+    with pytest.raises(LabError, match=r"pom\.sha256 cannot be read .*make checksums"):
+        jars(pom, environ)
+    record(pom, environ)
+    assert [path.name for path in jars(pom, environ).iterdir()] == ["one.jar"]
+
+
+def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path, pom: Path) -> None:
     (tmp_path / "registry-runner.jar").write_bytes(b"jar")
     with tarfile.open(tmp_path / "registry-all.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "registry-runner.jar", "registry-runner.jar")
-    copy = 'for a in "$@"; do case $a in -DoutputDirectory=*) d=${a#*=};; esac; done; mkdir -p $d'
-    environ["PATH"] += os.pathsep + os.environ["PATH"]
-    program(tmp_path / "bin", "mvn", f"{copy}; cp {tmp_path}/registry-all.tar.gz $d")
-    assert [path.name for path in jars(environ=environ, name="registry").iterdir()] == ["registry-runner.jar"]
+    program(tmp_path / "bin", "mvn", f"{COPY}; cp {tmp_path}/registry-all.tar.gz $d")
+    record(pom, environ)
+    assert [path.name for path in jars(pom, environ, name="registry").iterdir()] == ["registry-runner.jar"]
+
+
+def test_what_is_cached_is_what_the_checkout_names() -> None:
+    assert checksums.sums_of(jars()) == checksums.read(sums_beside(POM))

@@ -1,0 +1,100 @@
+"""A bill of materials, in CycloneDX's JSON: the Python packages of requirements/ and the jars of the POMs, with hashes.
+
+`python -m lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin that: two
+runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lab import checksums
+from lab.errors import LabError
+from lab.jars import POM, sums_beside
+
+ROOT = Path(__file__).resolve().parents[1]
+_PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^ ;\\]+)")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+def bill(root: Path = ROOT) -> dict[str, Any]:
+    """The document. Raises LabError when something pinned has no hash."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    found = {each["bom-ref"]: each for each in (*_packages(root / "requirements"), *_jars(root / POM.parent.name))}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": "watershed",
+                "name": project["name"],
+                "version": project["version"],
+                "licenses": [{"license": {"id": project["license"]}}],
+            }
+        },
+        "components": [found[ref] for ref in sorted(found)],
+    }
+
+
+def _packages(folder: Path) -> Iterator[dict[str, Any]]:
+    """A wheel for each platform has a hash of its own, so hashes stand with the distributions, not with the package."""
+    for path in sorted(folder.glob("*.txt")):
+        for entry in path.read_text().replace("\\\n", " ").splitlines():
+            if not (pinned := _PINNED.match(entry)):
+                continue
+            name, version = re.sub(r"[-_.]+", "-", pinned[1]).lower(), pinned[2]
+            hashes = sorted(set(_HASH.findall(entry)))
+            if not hashes:
+                raise LabError(f"{path}: {name}=={version} has no hash; `make requirements` writes them")
+            purl = f"pkg:pypi/{name}@{version}"
+            files = [{"type": "distribution", "hashes": _sha256(each), "url": purl} for each in hashes]
+            yield _library(purl, name, version) | {"externalReferences": files}
+
+
+def _jars(folder: Path) -> Iterator[dict[str, Any]]:
+    """What lies in a fetched set, by file: a POM names a few artifacts, Maven resolves the rest."""
+    for pom in sorted(folder.glob("*pom.xml")):
+        named = _named(pom)
+        for file, checksum in sorted(checksums.read(sums_beside(pom)).items()):
+            group, name, version = _coordinates(file, named)
+            yield _library(f"jar:{file}", name, version) | {"hashes": _sha256(checksum)} | group
+
+
+def _named(pom: Path) -> dict[str, str]:
+    """Group by artifact, of what a POM names itself."""
+    spaces = {"m": "http://maven.apache.org/POM/4.0.0"}
+    found = ElementTree.parse(pom).iterfind(".//m:dependency", spaces)  # noqa: S314 -- a file of ours
+    return {each.findtext("m:artifactId", "", spaces): each.findtext("m:groupId", "", spaces) for each in found}
+
+
+def _coordinates(file: str, named: dict[str, str]) -> tuple[dict[str, str], str, str]:
+    stem = re.sub(r"\.(jar|tar\.gz)$", "", file)
+    match = re.match(r"(.+?)-(\d[\w.]*(?:-\w[\w.]*)*)$", stem)
+    name, version = (match[1], match[2]) if match else (stem, "")
+    group = named.get(name)
+    return ({"group": group} if group else {}), name, version
+
+
+def _library(ref: str, name: str, version: str) -> dict[str, Any]:
+    purl = {"purl": ref} if ref.startswith("pkg:") else {}
+    return {"type": "library", "bom-ref": ref, "name": name, "version": version, **purl}
+
+
+def _sha256(checksum: str) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": checksum}]
+
+
+if __name__ == "__main__":
+    try:
+        Path(sys.argv[1]).write_text(json.dumps(bill(), indent=2) + "\n")
+    except (LabError, IndexError) as error:
+        sys.exit(f"sbom: {error}")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from airflow.api.common.delete_dag import delete_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.team import Team
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from plugins import watershed_page_rights
 from tests.airflow.page_world import Manager, asked
@@ -26,19 +27,27 @@ PATHS = ("flows", "flow", "migrations", "proofs")
 def blue(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The DAGs of `sites` are nobody's, and known; those of `shop` are the blue team's, or will be."""
     monkeypatch.setattr("plugins.watershed_page_rights._known", KNOWN)
+    _forget_all()  # tests with a browser leave theirs in the database of this process
     with create_session() as session:
         team, bundle = Team(name=TEAM), DagBundleModel(name=BUNDLE)
         bundle.teams.append(team)
         session.add_all([team, bundle, DagBundleModel(name="bundle-of-all")])
     yield
+    _forget_all()
     with create_session() as session:
-        session.execute(delete(DagModel).where(DagModel.dag_id.in_(["replicate__shop", "replicate__sites"])))
         bundle = session.get(DagBundleModel, BUNDLE)
         assert bundle is not None
         bundle.teams.clear()
         session.flush()
         session.execute(delete(DagBundleModel).where(DagBundleModel.name.in_([BUNDLE, "bundle-of-all"])))
         session.execute(delete(Team).where(Team.name == TEAM))
+
+
+def _forget_all() -> None:
+    with create_session() as session:
+        found = session.scalars(select(DagModel.dag_id)).all()
+    for dag_id in found:
+        delete_dag(dag_id)
 
 
 class OfTeams(Manager):

@@ -38,6 +38,8 @@ class Goal:
 class AlignedSimulation(Simulation):
     """first: where the source's log begins."""
 
+    mapped = ()
+
     def __init__(self, workers: int = 3, *, first: int = 0, compaction: bool = False, markers: bool = True) -> None:
         super().__init__(workers, compaction=compaction)
         self.way: Any = "markers" if markers else "transactions"

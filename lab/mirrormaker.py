@@ -24,6 +24,7 @@ from lab.jars import jars, java, options
 from lab.process import Process, alive, end, send, spawn
 
 READY_S = 180.0
+STOP_S = 60.0
 JVM = (
     "-Xms256m",
     "-Xmx2g",
@@ -189,8 +190,9 @@ class Dedicated:
         return alive(self.process)
 
     def stop(self) -> None:
-        """As by SIGTERM: what it has copied is noted, its group is left."""
-        end([self.process])
+        """As by SIGTERM: what it has copied is noted, its group is left. Raises LabError where it had to be killed."""
+        if not end([self.process], grace=STOP_S):
+            raise LabError(f"MirrorMaker 2 did not stop within {STOP_S:.0f} s, see {self.log}")
 
     def kill(self) -> None:
         send(self.process, signal.SIGKILL)
@@ -226,6 +228,7 @@ def dedicated(
         "sync.topic.acls.enabled": "false",  # no authorizer here
         "refresh.topics.interval.seconds": "5",
         "plugin.discovery": "service_load",
+        "task.shutdown.graceful.timeout.ms": f"{STOP_S / 2 * 1000:.0f}",  # a busy machine needs it for the notes
         **(more or {}),
     }
     settings = home / "mm2.properties"

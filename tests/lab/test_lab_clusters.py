@@ -152,7 +152,11 @@ def test_three_brokers_elect_another_leader(home: Path) -> None:
     trio = clusters.up(home, ["trio"], brokers=3).clusters["trio"]
     create_topics(trio.bootstrap, ["copied"], 1)
     admin = AdminClient({"bootstrap.servers": trio.bootstrap})
-    before = admin.list_topics("copied", timeout=60).topics["copied"].partitions[0]
+    deadline = time.monotonic() + 180
+    while not (known := admin.list_topics("copied", timeout=60).topics["copied"].partitions):
+        assert time.monotonic() < deadline  # each broker hears of it in its own time
+        time.sleep(0.2)
+    before = known[0]
     assert len(before.replicas) == 3
     clusters.kill(home, "trio", before.leader)
     deadline = time.monotonic() + 180
@@ -166,6 +170,9 @@ def test_three_brokers_elect_another_leader(home: Path) -> None:
     assert leader not in (-1, before.leader)
     clusters.start(home, "trio", before.leader)
     deadline = time.monotonic() + 180
-    while len(admin.list_topics(timeout=60).brokers) != 3:  # each broker hears of it in its own time
+    brokers = 0
+    while brokers != 3:
         assert time.monotonic() < deadline
+        with contextlib.suppress(KafkaException):
+            brokers = len(admin.list_topics(timeout=10).brokers)
         time.sleep(0.2)

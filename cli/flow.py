@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.flow_adopt import adopt
-from cli.flow_orders import accept_gap, reseed
+from cli.flow_orders import accept_gap, copy_foreign, reseed
 from cli.moved import moved
 from cli.plans import connector, plan_at
 from topology.command import command
@@ -50,6 +50,7 @@ for _order, _meaning in (
     flow.add_command(_desired(_order, _meaning))
 flow.add_command(accept_gap)
 flow.add_command(reseed)
+flow.add_command(copy_foreign)
 flow.add_command(adopt)
 
 

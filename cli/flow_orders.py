@@ -1,4 +1,4 @@
-"""`topology flow accept-gap` and `reseed`: decisions about partitions that stopped loudly.
+"""`topology flow accept-gap`, `reseed` and `copy-foreign`: decisions about partitions that stopped loudly.
 
 Both show what they mean before anything is written, are journaled in watershed.journal, and name what they answer, so
 that a worker obeys them once or refuses them (`replicator.orders`).
@@ -155,6 +155,77 @@ def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: boo
         "until the copy\n  has caught up."
     )
     return _ordered(scene, orders, yes, wait_s)
+
+
+@click.command("copy-foreign", epilog="Example: topology flow copy-foreign onprem-to-cloud orders.yaml -t orders -p 3")
+@_flow_argument
+@_path_argument
+@_topic
+@click.option("-p", "--partition", type=click.IntRange(0), required=True)
+@click.option(
+    "--through",
+    type=click.IntRange(0),
+    default=None,
+    metavar="OFFSET",
+    help="The last source offset up to which no batch is believed to be a flow's; default: this batch only.",
+)
+@_yes
+@_wait
+def copy_foreign(
+    flow_id: str, path: Path, topic: str, partition: int, through: int | None, yes: bool, wait_s: float
+) -> int:
+    """Copy source records that carry a flow's producer id and are not its own, as those of an application.
+
+    For a partition in state source_foreign_write. With --through the loop guard believes no producer id up to that
+    offset, so what a flow brought there from the target would be copied back: name only offsets that no flow wrote.
+    Exit code 0 when the worker has copied them, 3 when it did not in time.
+    """
+    from clusters.admin import Admin
+    from clusters.control import ControlWriter
+    from clusters.status import read_status
+    from replicator.orders import PASSES, Order, give
+    from replicator.states import PASSABLE, Span
+
+    scene = _scene(flow_id, path)
+    report = _report(scene, topic, partition)
+    found = (report.seen or {}).get("source")
+    if report.state != PASSABLE or not found:
+        raise click.UsageError(f"{topic}-{partition} of {flow_id} is {report.state}; copy-foreign answers {PASSABLE}")
+    span = Span(*found)
+    if through is not None and through < span.end - 1:
+        raise click.UsageError(f"--through {through} is less than what stands there already: source offsets {span}")
+    span = span if through is None else Span(span.first, through + 1)
+    with Admin(connector(plan_at(path))(scene.flow.source)) as admin:
+        at_source = admin.topic(topic)
+    if at_source is None:
+        raise click.UsageError(f"cluster {scene.flow.source} has no topic {topic}")
+    click.echo(
+        f"{topic}-{partition} of flow {flow_id} ({scene.flow.source} -> {scene.flow.target}):\n  source offsets {span} "
+        "are copied as an application's records, whatever producer they name"
+    )
+    if not yes:
+        sure("Do this?")
+    generation = scene.standing[key].generation if (key := scene.key(topic, partition)) else 0
+    order = Order(
+        PASSES, flow_id, topic, partition, report.state, generation, getpass.getuser(), lost=span,
+        source_id=at_source.topic_id, id=secrets.token_hex(8), at_ms=int(time.time() * 1000),
+    )  # fmt: skip
+    with ControlWriter(scene.target, client_id="watershed-flow") as writer:
+        give(writer, order, scene.topology)
+    click.echo(f"ordered and written to watershed.journal: {order.id}")
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        time.sleep(min(1.0, wait_s))
+        seen = next((each for each in read_status(scene.target) if _is(each, flow_id, topic, partition)), None)
+        if seen is not None and seen.source_position >= span.end:
+            click.echo(f"{topic}-{partition}: {order.note}")
+            return 0
+    click.echo(f"{topic}-{partition}: not copied yet; `{command('topology', 'status', path)}` will show it", err=True)
+    return _EXIT_WAITING
+
+
+def _is(report: PartitionStatus, flow_id: str, topic: str, partition: int) -> bool:
+    return (report.flow, report.topic, report.partition) == (flow_id, topic, partition)
 
 
 def _scene(flow_id: str, path: Path) -> _Scene:

@@ -70,6 +70,8 @@ def _about(line: Mapping[str, Any]) -> str:
     if line["kind"] == "adopt":
         accepted = f", with {', '.join(line['accepted'])} accepted" if line.get("accepted") else ""
         return f", source {line['position']} behind target {line['base']} of {line['tool']}{accepted}"
+    if line["kind"] == "copy-foreign":
+        return f", source {line['lost'][0]} to {line['lost'][1] - 1} copied as an application's"
     if line.get("lost"):
         return f", source {line['lost'][0]} to {line['lost'][1] - 1} given up"
     return ""

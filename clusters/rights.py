@@ -107,6 +107,7 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     yield from _topics(flow, "source", "DESCRIBE_CONFIGS", "take topic configs over to new topics")
     if flow.guard == "producer_id":
         yield _topic(flow.source, FLOWS, "READ", "know which batches a flow brought (loop guard)")
+        yield _topic(flow.source, LEDGER, "READ", "believe another flow's producer id only where it wrote (loop guard)")
     yield from _topics(flow, "target", "WRITE", "append records")
     yield from _topics(flow, "target", "READ", "look at the log's end before going on (Fetch, DescribeProducers)")
     yield from _topics(flow, "target", "CREATE", "create topics that appear at the source")

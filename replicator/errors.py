@@ -6,6 +6,7 @@
     ├── Misaligned         a target log whose end cannot be brought to where it should be (`offsets: aligned`)
     ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
+        ├── ForeignWrite   a batch under the id of a flow that did not write it
         ├── Compacted      a batch behind a hole, where holes cannot be copied yet
         └── Waits          a batch with something in it that the target does not know yet
 
@@ -78,6 +79,19 @@ class BadBatch(ReplicatorError):
     def __init__(self, reason: str, base_offset: int, state: str = "rejected", *, passing: bool = False) -> None:
         self.reason, self.base_offset, self.state, self.passing = reason, base_offset, state, passing
         super().__init__(f"batch at source offset {base_offset}: {reason}")
+
+
+class ForeignWrite(BadBatch):
+    """A batch that names a flow as its producer, while no flow's ledger says that it wrote it. `end` is behind it."""
+
+    def __init__(self, base_offset: int, end: int, producer_id: int) -> None:
+        self.end = end
+        super().__init__(
+            f"foreign record under our id: it carries producer id {producer_id} of a flow into this cluster, and no "
+            f"flow's ledger there claims source offsets {base_offset} to {end - 1}",
+            base_offset,
+            "source_foreign_write",
+        )
 
 
 class Compacted(BadBatch):

@@ -4,6 +4,9 @@ its header.
 A batch that a Watershed flow wrote carries that flow's producer id for ever, and the registry of its cluster
 (`clusters.producers`) says which clusters its records were in. What was in this flow's target must not go back there;
 with `forward: local` nothing that any flow brought travels on.
+
+Whoever may write to a topic may write under a flow's id, too. So the id is believed only where that flow's ledger
+claims the batch (decision 0052); one that nobody claims stops its partition, and is copied when a person says so.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from clusters.claims import Claimed
 from clusters.control import FLOWS
 from clusters.errors import ProtocolError
 from clusters.producers import PRODUCER_PREFIX
 from replicator.aligned.fill import is_filler
 from replicator.batches import Batch
 from replicator.codecs import ZSTD
+from replicator.errors import ForeignWrite
+from replicator.states import Span
 
 Path = tuple[str, ...]  # cluster ids, birth place first
 UNKNOWN: Final[Path] = ("?",)  # of an id whose record cannot be read; no cluster id is a question mark
@@ -29,37 +35,29 @@ REMEMBERED: Final = 10_000  # producer ids; applications that come and go have a
 class Guard:
     """`source` and `target` are cluster ids: another topology file may know the same cluster by another alias.
     `registry` reads, for all flows into the source: producer id → path, from the birth place to that flow's source.
+    `claims` tells whether the ledger of one of them says that it wrote a batch (`replicator.claims_tail`).
     guarded: False for `guard: none`, which lets return what was at the target and forgets the way; paths: whether the
     flow writes with an id a path, so that the way must be told.
 
     An id is registered before its first batch is written. So one that is unknown after reading the registry again
-    belongs to an application, for good. Thread-safe as far as `registry` is.
+    belongs to an application, for good. Thread-safe as far as `registry` and `claims` are.
     """
 
     source: str
     target: str
     forward: str
     registry: Callable[[], Mapping[int, Path]]
+    claims: Callable[[Claimed, Batch], bool]
     guarded: bool = True
     paths: bool = False
     _known: dict[int, Path] = field(default_factory=dict)  # () for an application
 
-    def __call__(self, batch: Batch) -> bool:
-        """Whether the batch is left out. What another flow fills a topic with for a while is nobody's record."""
-        if batch.max_timestamp == 0 and batch.codec == ZSTD and not batch.control and is_filler(batch):
-            return True
-        if self.forward == "local":
-            return bool(self._path(batch.producer_id))
-        return self.guarded and self.target in self._path(batch.producer_id)
+    def at(self, where: Claimed, passed: Span | None = None) -> PartitionGuard:
+        """For the batches of one source partition. passed: offsets at which no id is believed: a person looked."""
+        return PartitionGuard(self, where, passed)
 
-    def path_of(self, batch: Batch) -> Path:
-        """The clusters that a batch was in before it comes to the target, its birth place first and the source last; as
-        far as this flow has to tell them."""
-        if not (self.guarded and self.paths):
-            return (self.source,)
-        return (*self._path(batch.producer_id), self.source)
-
-    def _path(self, producer_id: int) -> Path:
+    def path(self, producer_id: int) -> Path:
+        """The way that what this producer writes came; () for an application. Raises ClusterError."""
         if producer_id == NOBODY:
             return ()
         known = self._known.get(producer_id)
@@ -78,3 +76,38 @@ class Guard:
                 topic=FLOWS,
             )
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGuard:
+    """Called with a batch: whether it is left out. Raises ForeignWrite where it names a flow that did not write it."""
+
+    guard: Guard
+    where: Claimed
+    passed: Span | None = None
+
+    def __call__(self, batch: Batch) -> bool:
+        """What another flow fills a topic with for a while is nobody's record."""
+        if batch.max_timestamp == 0 and batch.codec == ZSTD and not batch.control and is_filler(batch):
+            return True
+        flow = self.guard
+        local = flow.forward == "local"
+        if not local and not flow.guarded:
+            return False
+        path = self._path(batch)
+        left_out = bool(path) if local else flow.target in path
+        if (left_out or (path and flow.paths)) and not flow.claims(self.where, batch):
+            raise ForeignWrite(batch.base, batch.end, batch.producer_id)
+        return left_out
+
+    def path_of(self, batch: Batch) -> Path:
+        """The clusters that a batch was in before it comes to the target, its birth place first and the source last; as
+        far as this flow has to tell them."""
+        if not (self.guard.guarded and self.guard.paths):
+            return (self.guard.source,)
+        return (*self._path(batch), self.guard.source)
+
+    def _path(self, batch: Batch) -> Path:
+        if self.passed is not None and self.passed.first <= batch.base < self.passed.end:
+            return ()
+        return self.guard.path(batch.producer_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from clusters.admin import Admin
+from clusters.claims import Claimed
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import codes
@@ -73,12 +74,12 @@ def look(
     expiration_ms: int,
     stillness: Stillness,
     aligned: Collection[PartitionKey] = (),
-    leave_out: Callable[[Batch], bool] = lambda _batch: False,
+    guard: Callable[[Claimed], Callable[[Batch], bool]] = lambda _where: lambda _batch: False,
 ) -> dict[PartitionKey, tuple[Seen, Led, Led] | ClusterError]:
     """What both logs look like now: (seen, source leader, target leader) by partition.
 
     aligned: those of `keys` whose offsets are the source's own; behind their last record there may be any number of
-    markers, where the source has no records either, or only some that are left out (`leave_out`).
+    markers, where the source has no records either, or only some that are left out (`guard`).
 
     Raises Unreachable when a cluster does not answer at all; trouble with one partition stands in its place.
     """
@@ -101,7 +102,7 @@ def look(
                 last = _newest if key in aligned else _tail
                 seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness, last)
                 if key in aligned and isinstance(seen, Seen):
-                    seen = _with_missed(key, seen, source, here, leave_out)
+                    seen = _with_missed(key, seen, source, here, guard)
                 elif isinstance(seen, Seen) and seen.tail is None and there.end > there.start:
                     seen = _without_tail(key, seen, target)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
@@ -182,7 +183,11 @@ def _newest(connection: Connection, there: Led, partition: int) -> Batch | Clust
 
 
 def _with_missed(
-    key: PartitionKey, seen: Seen, source: ConnectionSettings, here: Led, leave_out: Callable[[Batch], bool]
+    key: PartitionKey,
+    seen: Seen,
+    source: ConnectionSettings,
+    here: Led,
+    guard: Callable[[Claimed], Callable[[Batch], bool]],
 ) -> Seen | ClusterError:
     """With the first record of the source that should stand where the target's log has nothing but markers behind its
     last record: somebody else's, then."""
@@ -190,6 +195,7 @@ def _with_missed(
     end = min(seen.target_end, here.end)
     if position >= end:
         return seen
+    leave_out = guard(Claimed(key.topic, here.topic_id, key.partition))
     with closing(connect(source, here.leader)) as connection:
         while position < end:
             asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=SEARCHED)

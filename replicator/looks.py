@@ -16,6 +16,7 @@ from clusters.flows import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator.guards import Guards
 from replicator.look import Stillness
+from replicator.orders import PASSES
 from replicator.partition import PartitionKey
 from replicator.schema_ids import Translations
 from replicator.seat import Seat
@@ -89,7 +90,7 @@ class Looks:
             if not seats:
                 return waiting
         slots = {seat.key: seat.slot for seat in seats}
-        orders = {seat.key: seat.order for seat in seats if seat.order is not None}
+        orders = {seat.key: seat.order for seat in seats if seat.order is not None and seat.order.kind != PASSES}
         if record.flow.delivery == "transactions":
             taking = TakeOver(record, source, self.target, self.stillness, self.senders, self.writer, orders)
             return {**waiting, **taking.of(slots)}
@@ -104,7 +105,7 @@ class Looks:
             self.writer,
             orders,
             [seat.key for seat in seats if seat.way is not None],
-            self.guards.of(record, source),
+            self.guards.of(record, source).at,
         )
         return {**waiting, **taken}
 

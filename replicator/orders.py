@@ -23,7 +23,8 @@ from replicator.partition import PIPELINE, Identity, PartitionKey
 from replicator.resume import Remembered, Resume, Seen
 from replicator.states import LookAgain, Loud, Span
 
-Kind = Literal["accept-gap", "reseed", "adopt", "rejoin"]
+Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
+PASSES = "copy-foreign"  # the kind that no look obeys: the loop guard lets the offsets pass that it names
 BEHIND_OTHERS = ("adopt", "rejoin")  # kinds that go on behind records of others, which the ledger's foreign part tells
 SCHEMA = 1
 BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
@@ -38,7 +39,9 @@ class Order:
     lost when the order is obeyed; -1: only `lost`. target_id: for reseed, the id of the empty topic. actor: who gave
     it. at_ms: when, milliseconds since 1970. For adopt: source_id and target_id are the topics that were compared, tool
     says who copied, base is the target's log end as it was proven, position the source offset where copying goes on.
-    For rejoin the same, and `tool` is the flow back that carried to the source what applications wrote at the target.
+    For copy-foreign, lost has the source offsets at which the guard believes no producer id, source_id their topic.
+    For rejoin the same as for adopt, and `tool` is the flow back that carried to the source what applications wrote at
+    the target.
     """
 
     kind: Kind
@@ -68,6 +71,8 @@ class Order:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.at_ms / 1000))
         if self.kind == "accept-gap":
             return f"source offsets {self.lost} were given up on {when} by {self.actor}"
+        if self.kind == PASSES:
+            return f"source offsets {self.lost} are copied as an application's since {when}, by order of {self.actor}"
         if self.kind == "adopt":
             return f"target offsets below {self.base} were copied by {self.tool}; adopted on {when} by {self.actor}"
         if self.kind == "rejoin":
@@ -134,6 +139,12 @@ def by_policy(key: PartitionKey, found: Loud, generation: int, now_ms: int) -> O
         "accept-gap", key.flow, key.topic, key.partition, found.state, generation, BY_POLICY, found.source, None, name,
         now_ms,
     )  # fmt: skip
+
+
+def passed_by(order: Order | None, source_id: uuid.UUID) -> Span | None:
+    """The source offsets that an order has copied, whoever they claim to be from; None without such an order."""
+    passes = order is not None and order.kind == PASSES and order.source_id == source_id
+    return order.lost if order is not None and passes else None
 
 
 def obeyed(

@@ -17,7 +17,7 @@ from clusters.wire import codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batches import Batch, Sifted
 from replicator.epochs import Epoch
-from replicator.errors import BadBatch, Compacted, Waits
+from replicator.errors import BadBatch, Compacted, ForeignWrite, Waits
 from replicator.header import HEADER_SIZE, SEQUENCE_SPACE, rewritten
 from replicator.offsetmap import Run
 from replicator.restamped import restamped
@@ -361,4 +361,5 @@ def refused_as(batch: BadBatch) -> Loud | LookAgain:
         return LookAgain(str(batch))
     if batch.passing:
         return LookAgain(str(batch), batch.state)
-    return Loud(batch.state, str(batch), source=Span(batch.base_offset, batch.base_offset + 1))
+    end = batch.end if isinstance(batch, ForeignWrite) else batch.base_offset + 1
+    return Loud(batch.state, str(batch), source=Span(batch.base_offset, end))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from clusters.admin import Admin
+from clusters.claims import Claimed
 from clusters.control import ControlWriter
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
@@ -18,10 +20,12 @@ from replicator.aligned.work import Work
 from replicator.announcing import PartitionLedger
 from replicator.discovery import Discovery
 from replicator.epochs import Epoch, epoch_below
+from replicator.guard import PartitionGuard
 from replicator.guards import Guards
 from replicator.links import Link, Route, SourceLink, TargetLink
 from replicator.look import Address
 from replicator.offsetmap import Run
+from replicator.orders import passed_by
 from replicator.partition import PartitionCopy, PartitionKey
 from replicator.quarantine import Quarantine
 from replicator.rate import Rates
@@ -106,7 +110,7 @@ class Routes:
             copy=copy,
             ledger=ledger,
             rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
-            leave_out=self.guards.of(seat.record, source),
+            leave_out=self._guard(seat, source, taken.source.topic_id),
             source=taken.source.leader,
             target=taken.target.leader,
             weight=seat.record.flow.weight,
@@ -142,10 +146,14 @@ class Routes:
                    "position": decided.position, "target_end": decided.target_end},
         )  # fmt: skip
 
+    def _guard(self, seat: Seat, source: ConnectionSettings, topic_id: uuid.UUID) -> PartitionGuard:
+        where = Claimed(seat.key.topic, topic_id, seat.key.partition)
+        return self.guards.of(seat.record, source).at(where, passed_by(seat.order, topic_id))
+
     def go_in_transactions(self, seat: Seat, taken: TakenInTransactions) -> None:
         """Put a partition on its way whose slot has a sender of its own."""
         source = self.connect(seat.record.flow.source)
-        guard = self.guards.of(seat.record, source)
+        guard = self._guard(seat, source, taken.source.topic_id)
         copy = copy_of(seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine")
         limits, counted = self.discovery.limits_of(seat.key.flow, seat.key.target_topic), Counted()
         refused = self._still_refused(seat.key, copy.position)

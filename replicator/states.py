@@ -40,6 +40,9 @@ REMEDIES: Final = {
     "them still. Keep what you need of them, then " + _RESEED,
     "source_gone": "the source topic does not exist any more, its copy is kept. Take {topic} out of the flow, or "
     "bring the topic back; it is looked for again by itself",
+    "source_foreign_write": "a record at the source names one of our flows as its producer, and that flow did not "
+    "write it. Find who has WRITE on {topic} there. To copy it as what it is, an application's record, "
+    "`topology flow copy-foreign {flow} {file} --topic {topic} --partition {partition}`",
     "target_gone": "the target topic was deleted or created again. To copy it again from the source, " + _RESEED,
     "target_foreign_write": "somebody else writes to the target partition. Stop that writer, then "
     + _RESEED
@@ -70,6 +73,7 @@ SELF_HEALING: Final = frozenset({"unauthorised", "source_gone", "failed", "ledge
 RETRY_FIRST_S: Final = 2.0
 RETRY_LONGEST_S: Final = 30.0
 
+PASSABLE: Final = "source_foreign_write"
 ACCEPTABLE: Final = frozenset({"source_expired"})
 RESEEDABLE: Final = frozenset(
     {"source_recreated", "source_truncated", "target_gone", "target_foreign_write", "duplicated", "append_time"}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from clusters.claims import Claimed
 from clusters.control import LEDGER, ControlWriter, slot_of
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flows import FlowRecord
@@ -57,10 +58,10 @@ def take_over(
     writer: ControlWriter,
     orders: Mapping[PartitionKey, Order] | None = None,
     aligned: Collection[PartitionKey] = (),
-    leave_out: Callable[[Batch], bool] = lambda _batch: False,
+    guard: Callable[[Claimed], Callable[[Batch], bool]] = lambda _where: lambda _batch: False,
 ) -> dict[PartitionKey, Taken | Loud | LookAgain]:
     """Decide for partitions of one flow (with their slots) how they go on; `orders` are what persons decided about
-    some of them, `aligned` are those whose records keep their offsets, `leave_out` is the flow's loop guard. Never
+    some of them, `aligned` are those whose records keep their offsets, `guard` is the flow's loop guard. Never
     raises ClusterError."""
     if record.producer_id is None:
         told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
@@ -77,7 +78,7 @@ def take_over(
         return waiting
     slots = sorted(set(keys.values()))
     try:
-        looked = look(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, leave_out)
+        looked = look(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, guard)
         # Read after the look: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
         parted = diverging(source, _copied(ledger, looked))

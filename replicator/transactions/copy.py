@@ -15,9 +15,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from replicator.batches import Batch, Sifted
-from replicator.errors import BadBatch, Waits
 from replicator.offsetmap import Run, Stretch
-from replicator.partition import PIPELINE, PartitionKey
+from replicator.partition import PIPELINE, PartitionKey, refused_as
 from replicator.states import LookAgain, Loud
 from replicator.transactions.positions import Entry, Track
 
@@ -83,7 +82,7 @@ class TransactionCopy:
             if sifted.leader_epoch >= 0:
                 self.leader_epoch = sifted.leader_epoch
             if sifted.refused is not None and self.refused is None:
-                self.refused = _refused(sifted.refused)
+                self.refused = refused_as(sifted.refused)
             self._when_empty()
         return []
 
@@ -185,10 +184,3 @@ class TransactionCopy:
         """Nothing waits and nothing is being written: only now may a refused batch stop the partition."""
         if not self.sent and not self.ready and self.trouble is None:
             self.trouble = self.refused
-
-
-def _refused(batch: BadBatch) -> Loud | LookAgain:
-    """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    if isinstance(batch, Waits):
-        return LookAgain(str(batch))
-    return LookAgain(str(batch), batch.state) if batch.passing else Loud(batch.state, str(batch))

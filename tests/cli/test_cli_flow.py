@@ -76,7 +76,9 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "--help" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["pause", "resume", "stop", "restart", "accept-gap", "reseed", "quarantined"])
+@pytest.mark.parametrize(
+    "command", ["pause", "resume", "stop", "restart", "accept-gap", "reseed", "copy-foreign", "quarantined"]
+)
 def test_every_command_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flow", command, "--help"]) == 0
     assert f"Example: topology flow {command} " in " ".join(capsys.readouterr().out.split())

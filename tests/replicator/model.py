@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters.batches import Record
-from clusters.claims import SEQUENCES, claims_of
+from clusters.claims import SEQUENCES, Claimed, claims_of
 from clusters.control import LEDGER
 from clusters.errors import ClusterError
 from clusters.fake import FakeCluster
@@ -22,6 +22,7 @@ from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartit
 from replicator.announcing import PartitionLedger
 from replicator.batches import batches_in, sift
 from replicator.claims import claims_in
+from replicator.claims_tail import ClaimsView
 from replicator.consolidation import consolidate
 from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, assembled
@@ -451,6 +452,11 @@ class Simulation:
     def check_claims(self) -> None:
         """The ledger claims every batch of ours that is there, and none that somebody else may add."""
         records = [ControlRecord(0, at, NOW, key, value) for at, (key, value) in enumerate(self.ledger.items())]
+        view = ClaimsView()
+        for record in records:
+            view.take(record)
+        view.settle(self.mapped)
+        where = Claimed(TOPIC, self.target_id, 0)
         rules = claims_of(claims_in(records, self.mapped), TOPIC, self.target_id, 0).rules
         log = self.target.log(TOPIC, 0)
         stored, _ = log.read(log.log_start, 1 << 30, False, True) if log.end > log.log_start else (b"", 0)
@@ -460,6 +466,7 @@ class Simulation:
                 continue
             seen = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base, batch.end
             assert any(rule.covers(*seen) for rule in rules), (seen, rules)
+            assert view.covers(where, batch)
         if not self.mapped:
             return  # gaps have no sequence numbers: what is added under our id and epoch cannot be told apart
         newest = max((rule.epoch for rule in rules), default=0)

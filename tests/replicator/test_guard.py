@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
+from clusters.claims import Claimed
 from replicator.aligned.fill import filler_batch
-from replicator.guard import REMEMBERED, Guard, Path
+from replicator.errors import ForeignWrite
+from replicator.guard import REMEMBERED, Guard, PartitionGuard, Path
+from replicator.states import Span
 from tests.replicator.build import batch_of, data
 
 BACK, OTHER, FAR = 11, 12, 13  # of flows into our source: from our target, from a third cluster, through that from ours
@@ -16,8 +21,13 @@ def written_by(producer_id: int):
     return batch_of(data(0, 2, producer_id=producer_id))
 
 
-def guard_of(forward: str = "all", registry=lambda: REGISTRY, **more) -> Guard:
-    return Guard("onprem", "cloud", forward, registry, **more)
+HERE = Claimed("orders", uuid.UUID(int=1), 0)
+
+
+def guard_of(
+    forward: str = "all", registry=lambda: REGISTRY, claims=lambda _where, _batch: True, passed=None, **more
+) -> PartitionGuard:
+    return Guard("onprem", "cloud", forward, registry, claims, **more).at(HERE, passed)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,7 @@ def test_applications_that_come_and_go_do_not_fill_the_memory() -> None:
     guard = guard_of()
     for producer_id in range(1_000, 1_000 + REMEMBERED + 50):
         assert not guard(written_by(producer_id))
-    assert len(guard._known) <= REMEMBERED + len(REGISTRY)
+    assert len(guard.guard._known) <= REMEMBERED + len(REGISTRY)
     assert guard(written_by(BACK))
 
 
@@ -110,3 +120,48 @@ def test_what_a_topic_is_filled_with_is_nobodys_record(guarded: bool) -> None:
     filler = batch_of(b"".join(filler_batch(1_000, 999, 0, 0)))
     assert guard_of(guarded=guarded)(filler)
     assert not guard_of(guarded=guarded)(written_by(999))
+
+
+@pytest.mark.parametrize(
+    ("forward", "producer_id", "paths", "asked"),
+    [
+        ("all", BACK, False, True),
+        ("all", OTHER, False, False),  # nothing depends on whether it is
+        ("all", OTHER, True, True),  # the way that is told on does
+        ("all", 999, True, False),
+        ("local", OTHER, False, True),
+        ("local", 999, False, False),
+    ],
+)
+def test_an_id_is_believed_only_where_its_flow_claims_the_batch(
+    forward: str, producer_id: int, paths: bool, asked: bool
+) -> None:
+    def claims(where: Claimed, batch) -> bool:
+        assert (where, batch.producer_id) == (HERE, producer_id)
+        return False
+
+    guard = guard_of(forward, claims=claims, paths=paths)
+    if not asked:
+        assert not guard(written_by(producer_id))
+        return
+    with pytest.raises(ForeignWrite, match=f"producer id {producer_id} .* source offsets 0 to 1"):
+        guard(written_by(producer_id))
+
+
+def test_where_a_person_looked_no_id_is_believed() -> None:
+    def none(_where: Claimed, _batch) -> bool:
+        return False
+
+    guard = guard_of(claims=none, passed=Span(0, 2), paths=True)
+    assert not guard(written_by(BACK))
+    assert guard.path_of(written_by(BACK)) == ("onprem",)
+    behind = batch_of(data(2, 2, producer_id=BACK))
+    with pytest.raises(ForeignWrite):
+        guard(behind)
+
+
+def test_without_a_guard_nobodys_claim_is_asked() -> None:
+    def never(_where: Claimed, _batch) -> bool:
+        raise AssertionError("the ledger was asked")
+
+    assert not guard_of(claims=never, guarded=False)(written_by(BACK))

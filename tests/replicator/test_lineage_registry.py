@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
+from clusters.claims import Claimed
 from clusters.errors import ProtocolError
 from clusters.flows import FlowRecord
 from clusters.producers import ProducerRecord
@@ -27,6 +29,9 @@ def desired(*records: FlowRecord | ProducerRecord) -> DesiredState:
     return state
 
 
+HERE = Claimed("orders", uuid.UUID(int=1), 0)
+
+
 def test_every_registered_id_tells_its_way() -> None:
     told = ProducerRecord(7, "a-to-b", ("c", "a"), "transactions", "ring")
     assert paths_in(desired(told)) == {7: ("c", "a")}
@@ -42,7 +47,7 @@ def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
     good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
     for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
         state._take(good.key, json.dumps(good.to_json() | broken).encode())
-        guard = Guard("a", "b", "all", lambda: paths_in(state))
+        guard = Guard("a", "b", "all", lambda: paths_in(state), lambda _where, _batch: True).at(HERE)
         assert not guard(written_by(8))  # an application's: others go on
         with pytest.raises(ProtocolError, match=r"record about producer id 7 in watershed\.flows cannot be read"):
             guard(written_by(7))

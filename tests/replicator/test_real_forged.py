@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,22 @@ from typing import Any
 
 import pytest
 
+from cli.main import main
 from clusters.admin import Admin
 from clusters.claims import claims_of
 from clusters.flows import read_flows
+from clusters.producers import read_producers
+from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from lab.clusters import Lab
 from replicator.batch import batches_in
 from replicator.claims import read_claims
 from replicator.look import Led, leaders
-from tests.replicator.real import applied, plan_for, producer, put, settings_of, wait_copied, workers
+from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.replicator.test_real_timestamps import in_state
 from tests.spark.logs import Packed, a_log, append
+from topology import compile_path
 
 pytestmark = pytest.mark.kafka
 
@@ -87,3 +92,77 @@ def test_what_a_flow_wrote_by_sequence_numbers_is_claimed_and_a_forged_batch_is_
     ]
     assert found == [True] * (len(found) - 1) + [False]
     assert len(found) >= 3
+
+
+_PAIR = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: test}}
+clusters:
+  {name}-a: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
+  {name}-b: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+defaults: {{naming: {{policy: identity}}, topics: {{include: ["{topic}"]}}, workers: {{engine: process}}}}
+flows:
+  - {{source: {name}-a, target: {name}-b}}
+  - {{source: {name}-b, target: {name}-a, state: {back}}}
+"""
+
+
+@pytest.mark.parametrize("back", ["paused", "running"])
+def test_a_record_under_the_id_of_the_flow_back_stops_its_partition_until_it_is_copied(
+    kafka_pair: Lab, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], back: str
+) -> None:
+    name, known = f"f{topic_name[-8:]}", settings_of(kafka_pair)
+    onprem, cloud = (replace(known[old], alias=f"{name}-{new}") for old, new in (("onprem", "a"), ("cloud", "b")))
+    for each in (onprem, cloud):
+        with Admin(each) as admin:
+            admin.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
+    path = tmp_path / "pair.yaml"
+    path.write_text(
+        _PAIR.format(name=name, topic=topic_name, onprem=onprem.bootstrap[0], cloud=cloud.bootstrap[0], back=back)
+    )
+    plan = applied({each.alias: each for each in (onprem, cloud)}, compile_path(path))
+    there, again = plan.flows
+    (tmp_path / "back").mkdir()
+    with workers(plan, cloud.alias, tmp_path) as at_cloud, workers(plan, onprem.alias, tmp_path / "back") as at_onprem:
+        at_cloud()
+        at_onprem()
+        written = write(onprem, topic_name, "born here", 100)
+        if back == "running":
+            written += write(cloud, topic_name, "born there", 100)
+        wait_for(cloud, topic_name, written)
+        registered = [id_ for id_, each in read_producers(onprem).items() if each.flow == again.id]
+        registered += [id_ for id_ in (read_flows(onprem)[again.id].producer_id,) if id_ is not None]
+        append(onprem, topic_name, {1: (replace(Packed((a_log(99, 1)[0],)), producer=(registered[0], 0, 0)),)})
+        loud = in_state(cloud, topic_name, "source_foreign_write")
+        assert f"producer id {registered[0]} of a flow into this cluster" in (loud.error or "")
+        assert (loud.partition, loud.seen and loud.seen["source"]) == (1, [0, 1])
+        asked = ["flow", "copy-foreign", there.id, str(path), "-t", topic_name, "-p", "1"]
+        assert main([*asked, "--yes", "--wait", "120"]) == 0, capsys.readouterr()
+        assert "source offsets 0 to 0 are copied as an application's" in capsys.readouterr().out
+        if back == "running":
+            written += write(cloud, topic_name, "afterwards", 10)
+        written += write(onprem, topic_name, "at last", 10)
+        for each in (onprem, cloud) if back == "running" else (cloud,):
+            wait_for(each, topic_name, written)
+        assert [record[1] for _, record in read_all(cloud, topic_name, 2)[1]] == [a_log(99, 1)[0].value]
+
+
+def write(settings: ConnectionSettings, topic: str, text: str, count: int) -> list[bytes]:
+    """Into partition 0, in several batches."""
+    into = producer(settings)
+    found = [f"{text} {number}".encode() for number in range(count)]
+    for at, value in enumerate(found):
+        into.produce(topic, value, partition=0)
+        if at % 10 == 9:
+            assert into.flush(60) == 0
+    return found
+
+
+def wait_for(settings: ConnectionSettings, topic: str, written: list[bytes]) -> None:
+    """Until partition 0 holds each of them; once is all that it may."""
+    deadline = time.monotonic() + 180
+    while len(found := [record[1] for _, record in read_all(settings, topic, 2)[0]]) < len(written):
+        assert time.monotonic() < deadline, (len(found), len(written))
+        time.sleep(0.2)
+    assert sorted(value or b"" for value in found) == sorted(written)

@@ -26,13 +26,13 @@ ROOT = Path(__file__).parents[2]
 DESIGN = {
     "source_expired", "source_recreated", "source_truncated", "source_gone", "target_gone", "target_foreign_write",
     "duplicated", "rejected", "unauthorised", "unsupported", "append_time", "failed",
-    "ledger_invalid",
+    "ledger_invalid", "source_foreign_write",
 }  # fmt: skip
 
 
 def test_the_states_are_those_of_the_design() -> None:
     assert set(REMEDIES) == DESIGN
-    assert states.SELF_HEALING | states.ACCEPTABLE | states.RESEEDABLE <= DESIGN
+    assert states.SELF_HEALING | states.ACCEPTABLE | states.RESEEDABLE | {states.PASSABLE} <= DESIGN
     assert not states.SELF_HEALING & (states.ACCEPTABLE | states.RESEEDABLE)
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from clusters.batches import Record
-from clusters.claims import claims_of
+from clusters.claims import Claimed, claims_of
 from clusters.control import LEDGER, SLOTS
 from clusters.errors import ClusterError, Unreachable
 from clusters.fake import FakeCluster
 from clusters.records import ControlRecord
 from clusters.wire.messages import FetchPartition
-from replicator.batches import Batch, sift
+from replicator.batches import Batch, batches_in, sift
 from replicator.claims import claims_in
+from replicator.claims_tail import ClaimsView
 from replicator.look import Address, Led
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
@@ -116,6 +117,17 @@ class World:
         firsts, ends = (memoryview(column).cast("q") for column in (claims.firsts, claims.ends))
         claimed = {offset for first, end in zip(firsts, ends, strict=True) for offset in range(first, end)}
         assert claimed & all_of_them == ours
+        view = ClaimsView()
+        for record in self.target.records(LEDGER, SLOT):  # as they came: what is followed says the same as what is read
+            value = None if record.value is None else _json(record.value)
+            view.take(ControlRecord(SLOT, record.offset, NOW, (record.key or b"").decode(), value))
+            view.settle({FLOW})
+        log = self.target.log(MERGED, partition)
+        stored = log.read(log.log_start, 1 << 30, False, True)[0] if log.end > log.log_start else b""
+        for batch in batches_in(memoryview(stored)):
+            if batch.base in all_of_them:
+                covered = view.covers(Claimed(MERGED, self.target_id, partition), batch)
+                assert covered == (batch.base in ours), batch
 
     def _values(self, count: int) -> list[bytes | None]:
         self.made += count

@@ -8,10 +8,15 @@ _FRAME = 31  # zlib's name for "with gzip's frame"
 _PIECE = 64 << 10  # bytes given to zlib at a time: it copies what stands behind a member, and members may be tiny
 
 
+class HoldsTooMuch(ValueError):
+    """It holds more than may be opened."""
+
+
 def gunzip(packed: bytes | bytearray | memoryview, most: int) -> bytes:
     """What all members hold together, as java.util.zip.GZIPInputStream reads on behind the first.
 
-    Raises ValueError when that is more than `most` bytes or the data is no gzip; never makes more than `most` + 1.
+    Raises HoldsTooMuch when that is more than `most` bytes, ValueError when the data is no gzip; never makes more than
+    `most` + 1.
     """
     view, at = memoryview(packed), 0
     found, left = bytearray(), most + 1  # one more, to see that there is more
@@ -26,7 +31,7 @@ def gunzip(packed: bytes | bytearray | memoryview, most: int) -> bytes:
         found += out
         left -= len(out)
         if left <= 0:
-            raise ValueError(f"its gzip data holds more than {most} bytes")
+            raise HoldsTooMuch(f"its gzip data holds more than {most} bytes")
         fresh = unpacker.eof
         if unpacker.eof:
             rest = unpacker.unused_data

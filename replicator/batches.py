@@ -45,7 +45,8 @@ def sift(
     leave_out: Callable[[Batch], bool] = lambda _batch: False,
     terms: Terms = _AS_THEY_COME,
 ) -> Sifted:
-    """Decide about every batch of a Fetch answer that was asked for at `position`.
+    """Decide about every batch of a Fetch answer that was asked for at `position`, or about the first of them, where
+    opening them costs more than one answer may.
 
     `leave_out` says which producers' batches must not travel on (the loop guard). Control batches, aborted
     records and batches emptied by the cleaner are gaps: nothing is copied, the position moves on. `terms` say what
@@ -69,6 +70,8 @@ def sift(
                 gap = True
             if batch.end <= position:
                 continue
+            if packing.must_wait(batch, position):
+                break
             if _follows_hole(batch, position):
                 if not terms.holes():
                     raise Compacted(batch.base)

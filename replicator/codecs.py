@@ -14,7 +14,7 @@ from typing import Final
 import cramjam
 import xxhash
 
-from clusters.gzipped import gunzip
+from clusters.gzipped import HoldsTooMuch, gunzip
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -34,6 +34,10 @@ class Undecodable(ValueError):
     """The bytes are not what their codec says, or hold more than may be opened."""
 
 
+class TooMuch(Undecodable):
+    """They hold more than may be opened."""
+
+
 def compress(codec: int, raw: bytes) -> bytes:
     """The payload of a v2 batch. Raises KeyError for a codec that does not exist."""
     if codec == NONE:
@@ -42,7 +46,7 @@ def compress(codec: int, raw: bytes) -> bytes:
 
 
 def decompress(codec: int, packed: Buffer, most: int | None = None) -> bytes:
-    """Raises Undecodable, also for what holds more than `most` (MOST) bytes; no more than that is ever opened."""
+    """Raises Undecodable; TooMuch for what holds more than `most` (MOST) bytes: no more than that is ever opened."""
     if codec == NONE:
         return bytes(packed)
     if codec not in _DECOMPRESS:
@@ -73,6 +77,8 @@ def _gzipped(raw: bytes) -> bytes:
 def _ungzipped(packed: Buffer, most: int) -> bytes:
     try:
         return gunzip(packed, most)
+    except HoldsTooMuch as error:
+        raise TooMuch(str(error)) from None
     except ValueError as error:
         raise Undecodable(str(error)) from None
 
@@ -102,7 +108,7 @@ def _unsnappied(packed: Buffer, most: int) -> bytes:
 
 def _unsnappied_block(block: bytes, left: int, most: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > left:
-        raise Undecodable(_too_much("snappy", most))
+        raise TooMuch(_too_much("snappy", most))
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
@@ -137,7 +143,7 @@ def _grown(name: str, packed: Buffer, most: int) -> bytes:
             if "whole buffer" not in str(error):
                 raise
             if room == most:
-                raise Undecodable(_too_much(name, most)) from None
+                raise TooMuch(_too_much(name, most)) from None
             room = min(8 * room, most)
             continue
         return bytes(memoryview(buffer)[:size])

@@ -7,6 +7,7 @@
     ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
         ├── ForeignWrite   a batch under the id of a flow that did not write it
+        ├── Oversized      a batch that holds more than may be opened
         ├── Compacted      a batch behind a hole, where holes cannot be copied yet
         └── Waits          a batch with something in it that the target does not know yet
 
@@ -92,6 +93,13 @@ class ForeignWrite(BadBatch):
             base_offset,
             "source_foreign_write",
         )
+
+
+class Oversized(BadBatch):
+    """A batch that holds more than is opened of one: bytes, or records."""
+
+    def __init__(self, reason: str, base_offset: int) -> None:
+        super().__init__(f"{reason}, and it cannot be passed on without being opened", base_offset, "unsupported")
 
 
 class Compacted(BadBatch):

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from replicator.batch import CODEC_BITS, LOG_APPEND_TIME, MAGIC_AT, Batch
-from replicator.codecs import LZ4, Undecodable, decompress, repaired_lz4
-from replicator.errors import BadBatch
+from replicator.codecs import LZ4, TooMuch, Undecodable, decompress, repaired_lz4
+from replicator.errors import BadBatch, Oversized
 from replicator.records import Record, encoded
 
 _FRONT = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
@@ -43,6 +43,8 @@ def messages_of(batch: Batch) -> list[Record]:
         if outer.attributes & CODEC_BITS == 0:
             return [Record(outer.offset, outer.timestamp, encoded(outer.key, outer.value))]
         return list(_unwrapped(outer, magic))
+    except TooMuch as error:
+        raise Oversized(f"in format v{magic} {error}", batch.base) from None
     except (Undecodable, struct.error, IndexError) as error:
         reason = str(error) if isinstance(error, Undecodable) else "holds messages that are cut off"
         raise BadBatch(f"in format v{magic} {reason}", batch.base) from None

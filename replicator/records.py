@@ -15,8 +15,8 @@ from crc32c import crc32c
 
 from clusters.varints import read_zigzag, zigzag
 from replicator.batch import CURRENT, LOG_APPEND_TIME, Batch
-from replicator.codecs import Undecodable, compress, decompress
-from replicator.errors import BadBatch
+from replicator.codecs import TooMuch, Undecodable, compress, decompress
+from replicator.errors import BadBatch, Oversized
 from replicator.header import CRC_FROM, HEADER_SIZE
 
 _CRC = struct.Struct(">I")
@@ -25,6 +25,10 @@ _BACK = struct.Struct(">hiqqqhii")  # attributes … record count
 _FIRST_TIME = struct.Struct(">q")
 _CRC_AT, _FIRST_TIME_AT = 17, 27
 OVERHEAD: Final = 24  # at most, of one record in front of `rest`: length 5, attributes 1, timestamp 10, offset 5
+
+# Records of one batch that are opened, about 200 bytes of memory each. Producers batch by bytes, 16 KiB by default: so
+# many are made to be opened (18 million records of 7 bytes are a batch of 8 KiB, packed).
+MOST_RECORDS: Final = 1_000_000
 
 
 class Record(NamedTuple):
@@ -41,19 +45,24 @@ class Fields(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...]
 
 
-def records_of(batch: Batch) -> list[Record]:
-    """The records of a v2 batch, which was checked against its CRC first: a damaged one must not get a new CRC.
+def records_of(batch: Batch, most: int | None = None) -> list[Record]:
+    """The records of a v2 batch, which was checked against its CRC first: a damaged one must not get a new CRC. most:
+    bytes that it may hold (codecs.MOST).
 
-    Raises BadBatch with the batch's source offset.
+    Raises BadBatch with the batch's source offset; Oversized for one that holds more, or more than MOST_RECORDS.
     """
     data = batch.data
     (crc,) = _CRC.unpack_from(data, _CRC_AT)
     if crc != crc32c(data[CRC_FROM:]):
         raise BadBatch("is damaged, its CRC does not match", batch.base, passing=True)
     (first_time,) = _FIRST_TIME.unpack_from(data, _FIRST_TIME_AT)
+    if batch.records > MOST_RECORDS:
+        raise Oversized(f"holds {batch.records} records, more than {MOST_RECORDS}", batch.base)
     try:
-        body = decompress(batch.codec, data[HEADER_SIZE:])
+        body = decompress(batch.codec, data[HEADER_SIZE:], most)
         found = walk(body, batch.records, batch.base, first_time)
+    except TooMuch as error:
+        raise Oversized(str(error), batch.base) from None
     except (ValueError, IndexError) as error:
         reason = str(error) if isinstance(error, ValueError) else "holds records that are cut off"
         raise BadBatch(reason, batch.base) from None

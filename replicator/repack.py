@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator.batch import LOG_APPEND_TIME, UNKNOWN, Batch
 from replicator.codecs import NAMES, NONE
-from replicator.errors import BadBatch, Compacted
+from replicator.errors import BadBatch, Compacted, Oversized
 from replicator.header import HEADER_SIZE
 from replicator.legacy import messages_of
 from replicator.limits import Limits
@@ -24,6 +24,10 @@ from replicator.records import OVERHEAD, Record, built, fields, records_of
 
 SMALL: Final = 8 << 10  # bytes of a batch that is worth merging; above it a Produce request costs less than the walk
 MERGED: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
+# Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
+# next one, after the other partitions' turn.
+OPENED: Final = 16 << 20
+_A_RECORD: Final = 150  # bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Repacking:
     _end: int = -1
     _epoch: int = -1
     _change: Callable[[Record], Record] | None = None
+    _opened: int = 0
 
     def __post_init__(self) -> None:
         self._change = None if self.terms.change is None else self.terms.change()
@@ -98,19 +103,37 @@ class Repacking:
             if self._alone is None and not self._waiting:
                 self._alone = batch
                 return
-        stored = _records(batch, position)
+            try:
+                stored = None if self._is_spent() else records_of(batch, MERGED)
+            except Oversized:
+                self._opened += MERGED
+                stored = None
+            if stored is None:  # as it is it costs nobody anything
+                self.flush()
+                self.ready.append(batch)
+                return
+        else:
+            stored = _records(batch, position)
         records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
         if self._alone is not None:
             first, self._alone = self._alone, None
             try:
-                opened = records_of(first)
-            except BadBatch:  # not ours to judge: the target refuses it
+                opened = records_of(first, MERGED)
+            except BadBatch:  # large once it is opened; or damaged, which is the target's to refuse
+                self._opened += MERGED
                 self.ready.append(first)
             else:
                 self._add(first, opened)
         self._add(batch, records)
         if not small:
             self.flush()
+
+    def must_wait(self, batch: Batch, position: int) -> bool:
+        """Whether it has to be opened, and as much was opened already as one answer may cost."""
+        return self._is_spent() and not self._passes(batch, position)
+
+    def _is_spent(self) -> bool:
+        return self._opened >= OPENED
 
     def flush(self) -> None:
         """Make a batch, or several, of what waits."""
@@ -157,6 +180,7 @@ class Repacking:
 
     def _add(self, batch: Batch, records: list[Record]) -> None:
         size = sum([len(record.rest) for record in records]) + 8 * len(records)
+        self._opened += size + _A_RECORD * len(records)
         if self._bytes + size > MERGED:
             self.flush()
         self._waiting += records

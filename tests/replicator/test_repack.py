@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.batches import Record, build_batch, checksum, header, read_records, stored
+from replicator import codecs, records, repack
 from replicator.batch import Batch
 from replicator.batches import Sifted, sift
+from replicator.errors import Oversized
 from replicator.limits import Limits
 from replicator.records import built, records_of
 from replicator.repack import MERGED, SMALL, Rejected, Terms
@@ -237,6 +239,50 @@ def test_refused_records_below_the_position_were_handed_over_before() -> None:
     sifted = sift(answer(data(0, 4)), 2, terms=Terms(refused={1: "", 3: ""}))
     assert [offset for offset, *_ in seen(sifted.batches)] == [2]
     assert [out.source_offset for out in sifted.rejected] == [3]
+
+
+def test_small_batches_that_hold_much_pass_as_they_are() -> None:
+    packed = [data(at, size=MERGED + at, codec="gzip") for at in range(4)]
+    assert all(len(batch) < SMALL for batch in packed)
+    sifted = sift(answer(*packed, data(4), data(5)), 0)
+    assert [bytes(batch.data) for batch in sifted.batches[:4]] == packed
+    assert spans(sifted)[4:] == [(4, 2)]
+
+
+def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repack, "OPENED", 300_000)
+    log = [data(2 * at, offsets=(1,), size=100_000, codec="gzip") for at in range(7)]
+    position, answers = 0, []
+    while position < 14:
+        rest = [batch for batch in log if header(batch).last_offset >= position]
+        sifted = sift(answer(*rest), position)
+        answers.append([offset for offset, *_ in seen(sifted.batches)])
+        position = sifted.position
+    assert answers == [[1, 3, 5], [7, 9, 11], [13]]
+
+
+def test_behind_the_bound_what_can_pass_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repack, "OPENED", MERGED)
+    huge = [data(at, size=MERGED, codec="gzip") for at in range(2)]
+    sifted = sift(answer(*huge, data(2), data(3), data(4)), 0)
+    assert spans(sifted) == [(at, 1) for at in range(5)]
+    assert sifted.position == 5
+
+
+def test_what_must_be_opened_and_holds_too_much_names_the_true_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "MOST", 1_000_000)
+    sifted = sift(answer(data(0, 2), data(2, offsets=(1,), size=1_000_001, codec="gzip"), data(4)), 0)
+    assert isinstance(sifted.refused, Oversized)
+    assert (sifted.refused.state, sifted.position) == ("unsupported", 2)
+    assert "holds more than 1000000 bytes, and it cannot be passed on without being opened" in str(sifted.refused)
+
+
+def test_records_that_are_too_many_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_RECORDS", 1_000)
+    many = with_attributes(data(0, 1_001, codec="gzip"), 0x09)  # LogAppendTime: it has to be opened
+    sifted = sift(answer(sealed(many)), 0)
+    assert isinstance(sifted.refused, Oversized)
+    assert "holds 1001 records, more than 1000" in str(sifted.refused)
 
 
 @st.composite

@@ -188,6 +188,8 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "PYTHONPATH": str(ROOT),
+        # The lab's applications listen on this machine.
+        "WATERSHED_HOOK_HOSTS": "loopback",
         # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow.py).
         "WATERSHED_AIRFLOW_URL": f"http://127.0.0.1:{port}",
         "WATERSHED_AIRFLOW_CREDENTIALS": f"file:{directory / 'hooks.account'}",

@@ -29,6 +29,9 @@ os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
 for _setting, _all in {"ENV": "*", "FILES": "/", "CONNECTIONS": "*", "PLAINTEXT": "*"}.items():
     os.environ.setdefault(f"WATERSHED_ALLOW_{_setting}", _all)
 
+# So is which hosts may be called; the tests' applications listen on this machine.
+os.environ.setdefault("WATERSHED_HOOK_HOSTS", "loopback")
+
 # The suite tries the same examples every time, so that what fails has been changed; `make soak` looks for new ones
 # (`--hypothesis-profile explore`). How long an example takes on a busy machine says nothing.
 _BUSY = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}

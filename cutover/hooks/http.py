@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from cutover.hooks.call import Heard, HookCall, answered
+from cutover.live.hosts import find_refusal, host_of, is_loopback
 from cutover.live.http import Answer, NoAnswer, call
 
-HOSTS = "WATERSHED_HOOK_HOSTS"
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
 ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +33,12 @@ class HttpHook:
     wall: Callable[[], float]
 
     def problems(self) -> list[str]:
-        return [why for why in (self._not_allowed(), self._unsigned()) if why is not None]
+        return [why for why in (find_refusal(self.url, self.environ), self._unsigned()) if why is not None]
 
     def call(self, asked: HookCall) -> Heard:
-        refused = self._not_allowed() or self._unsigned()  # an operator may have changed his mind since
+        refused = (
+            find_refusal(self.url, self.environ) or self._unsigned()
+        )  # an operator may have changed his mind since
         if refused is not None:
             return Heard("no", refused)
         body = json.dumps(asked.to_json(), sort_keys=True).encode()
@@ -66,25 +65,8 @@ class HttpHook:
             headers["X-Watershed-Signature"] = signature(self.secret, stamp, body)
         return headers
 
-    def _not_allowed(self) -> str | None:
-        """Why the operator does not let this address be called; None when he does."""
-        host, port, implied = _address(self.url)
-        where = f"[{host}]" if ":" in host else host
-        entry = where if port == implied else f"{where}:{port}"
-        allowed = [each.strip().lower() for each in self.environ.get(HOSTS, "").split(",") if each.strip()]
-        wild = [each for each in allowed if "*" in each]
-        if wild:
-            return f"{HOSTS} holds {wild[0]}; name each host, there is no pattern"
-        if {f"{where}:{port}", entry} & set(allowed):
-            return None
-        return (
-            f"{self.url} is not allowed: whoever runs the migration lets hooks be called by host, with "
-            f"{HOSTS}={','.join([*allowed, entry])}"
-        )
-
     def _unsigned(self) -> str | None:
-        host, _, _ = _address(self.url)
-        if self.secret is not None or _is_loopback(host):
+        if self.secret is not None or is_loopback(host_of(self.url)):
             return None
         return f"{self.url} would be called unsigned, which only this machine's own addresses are: give it a `secret`"
 
@@ -109,20 +91,3 @@ def _heard(answer: Answer) -> Heard:
     if 300 <= answer.status < 400:
         return Heard("no", f"{said}; redirects are not followed, give the hook its final address")
     return Heard("silence" if answer.status >= 500 or answer.status in ASK_AGAIN else "no", said)
-
-
-def _address(url: str) -> tuple[str, int, int]:
-    """Host, port, and the port that the scheme implies."""
-    parts = urlsplit(url)
-    implied = _PORTS.get(parts.scheme, 0)
-    try:
-        return (parts.hostname or "").lower(), parts.port or implied, implied
-    except ValueError:  # a port that is none
-        return (parts.hostname or "").lower(), 0, implied
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

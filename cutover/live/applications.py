@@ -2,21 +2,25 @@
 
 Endpoint: `GET /` → {"state", "cluster", …}, `POST /stop`, `POST /start` with {"cluster", "bootstrap"}; both posts
 are idempotent and return when it is done; a refusal says why in {"error"}. Only addresses from the topology file are
-called; redirects are not followed, and an answer is waited for as long as `timeout` in all.
+called, and of those only hosts that the environment allows; redirects are not followed, and an answer is waited for as
+long as `timeout` in all.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from cutover.errors import CutoverError
+from cutover.live.hosts import find_refusal
 from cutover.live.http import NoAnswer, call
 
 _MOST_WORDS = 300  # characters of an application's own words
+_A_STATE = 20  # characters of a word for a state, such as `starting`
 LOOK_S = 10.0  # what an application says of itself, it says at once
 _DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
 
@@ -57,12 +61,14 @@ class Switches(Protocol):
 class Applications:
     """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds.
 
-    confirm None: nobody can be asked, so applications without an endpoint cannot be moved.
+    confirm None: nobody can be asked, so applications without an endpoint cannot be moved. environ: says which hosts
+    may be called (`cutover.live.hosts`).
     """
 
     endpoints: Mapping[str, str | None]
     confirm: Confirm | None
     timeout: float = 60.0
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def look(self, name: str) -> ApplicationState:
         url = self.endpoints.get(name)
@@ -104,6 +110,9 @@ class Applications:
                 raise ApplicationFailed(
                     f"application {name}: {url} is not an http address; correct {at}", transient=False
                 )
+            refused = find_refusal(url, self.environ)
+            if refused is not None:
+                raise ApplicationFailed(f"application {name}: {refused} ({at})", transient=False)
             seconds = self.timeout if timeout is None else timeout
             answer = call(method, url, data, {"content-type": "application/json"}, seconds)
         except NoAnswer as silence:
@@ -147,6 +156,11 @@ def _object(content: bytes) -> dict[str, Any] | None:
 def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:
     state = value.get("state")
     if state not in ("running", "stopped"):
-        raise ApplicationFailed(f"application {name} is {state!r}, expected running or stopped", transient=True)
+        raise ApplicationFailed(f"application {name} is {_told(state)}, expected running or stopped", transient=True)
     cluster = value.get("cluster")
     return ApplicationState(str(state), None if cluster is None else str(cluster), "endpoint")
+
+
+def _told(state: object) -> str:
+    """A state as an application would name one; anything else behind this address is not repeated."""
+    return repr(state) if isinstance(state, str) and state.isalpha() and len(state) <= _A_STATE else "in no known state"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cutover.live.applications import ApplicationFailed, Applications, ApplicationState
+from cutover.live.applications import ApplicationFailed, Applications, ApplicationState, _state
 
 
 class Switch(BaseHTTPRequestHandler):
@@ -129,7 +129,35 @@ def test_only_http_addresses_are_called() -> None:
 def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
     with pytest.raises(ApplicationFailed, match=r"migration\.applications\.billing\.http") as failed:
         Applications({"billing": url}, None, timeout=2).look("billing")
-    assert failed.value.transient is (url == "http://")
+    assert not failed.value.transient
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "fine"),
+    [
+        ("http://127.0.0.1:9", "", False),
+        ("http://127.0.0.1:9", "127.0.0.1", False),
+        ("http://127.0.0.1:9", "127.0.0.1:9", True),
+        ("http://127.0.0.1:9", "loopback", True),
+        ("http://[::1]:9", "loopback", True),
+        ("http://169.254.169.254/latest?x=", "loopback", False),
+        ("http://2130706433:9", "loopback", False),  # 127.0.0.1 for a resolver, and nobody's loopback here
+        ("http://loopback:9", "loopback", False),
+    ],
+)
+def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fine: bool) -> None:
+    told = Applications({"billing": url}, None, timeout=1, environ={"WATERSHED_HOOK_HOSTS": hosts})
+    with pytest.raises(ApplicationFailed, match=r"billing\.http") as failed:
+        told.stop("billing", "consumer", "onprem")
+    assert ("WATERSHED_HOOK_HOSTS" not in str(failed.value)) is fine
+    assert failed.value.transient is fine
+
+
+@pytest.mark.parametrize("state", ['"<html>intranet</html>"', '{"a": 1}', "7", '"' + "x" * 200 + '"'])
+def test_a_state_that_is_none_is_not_repeated(state: str) -> None:
+    with pytest.raises(ApplicationFailed, match="in no known state") as failed:
+        _state("billing", {"state": json.loads(state)})
+    assert len(str(failed.value)) < 100
 
 
 def test_something_else_than_http_at_the_address() -> None:

@@ -6,8 +6,12 @@ import pytest
 
 from topology.finding import Span
 from topology.interop import properties
+from topology.interop.hcl import Value
+from topology.interop.linking_filters import written
 from topology.interop.said import Notes
 from topology.interop.security import literal_secrets
+from topology.interop.terraform import Module
+from topology.selectors import Selector
 
 LONG = 200_000
 PAIR = (
@@ -37,3 +41,24 @@ def test_a_value_of_a_properties_file_is_read_in_one_pass(value: str) -> None:
     said = properties.read_properties(f"{PAIR}a.sasl.jaas.config = x{value * (LONG // len(value))}y\n", "f", notes)
     literal_secrets(said, notes)
     assert [each.name for each in said][-1] == "a.sasl.jaas.config"
+
+
+@pytest.mark.parametrize("line", ["\\" * LONG, ("\\" * 9 + "x") * (LONG // 10), "." * LONG])
+@pytest.mark.parametrize("text", [".a", "a.b", ".."])
+def test_backslashes_before_dots_are_found_in_one_pass(line: str, text: str) -> None:
+    said = properties.Said("topics", "x", Span("f", 1, 1, 1, 1), Span("f", 1, 1, 1, 1))
+    assert not properties.eaten(said, text + "!", [line])
+
+
+def test_which_backslashes_java_drops() -> None:
+    said = properties.Said("topics", "x", Span("f", 1, 1, 1, 1), Span("f", 1, 1, 1, 1))
+    lines = (r"a.b.c", r"x a\.b.c", r"a.b\\\.c", r"a\b.c", r"\a.b.c")
+    assert [properties.eaten(said, "a.b.c", [line]) for line in lines] == [False, True, True, False, False]
+
+
+def test_brackets_of_terraform_and_stars_of_cluster_linking_are_read_once() -> None:
+    module = Module()
+    assert module.block("a" + "[" * LONG) is None
+    assert module.address(Value("reference", Span("f", 1, 1, 1, 1), "data.x.east[0].id")) == "data.x.east"
+    assert written(Selector("glob", "*" * LONG + "x")) is None
+    assert written(Selector("glob", "orders***")) == {"name": "orders", "patternType": "PREFIXED"}

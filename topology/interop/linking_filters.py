@@ -76,7 +76,8 @@ def written(selector: Selector) -> dict[str, str] | None:
         return {"name": selector.text, "patternType": "LITERAL"}
     if selector.kind == "regex":
         return None
-    body = re.sub(r"\*+$", "*", selector.text)
+    body = selector.text.rstrip("*")
+    body += "*" if len(body) < len(selector.text) else ""
     if body == "*":
         return {"name": "*", "patternType": "LITERAL"}
     if _NAME.fullmatch(body):

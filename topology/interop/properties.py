@@ -15,6 +15,8 @@ from topology.interop.said import Notes, Said, is_key
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
+_BACKSLASHES = re.compile(r"\\+(\.)?")
+_DROPPED = "\0"  # stands for backslashes before a dot
 _ADDED = re.compile(r"(?<!\s)\s++#(?!\{).*$", re.DOTALL)
 Place = tuple[int, int]
 
@@ -121,8 +123,9 @@ def _property(line: _Line, file: str, notes: Notes) -> Said | None:
 def eaten(said: Said, text: str, source: Sequence[str]) -> bool:
     """Whether the file writes a single backslash before a dot of `text`, which Java drops: `a\\.b` becomes `a.b`."""
     written = "\n".join(source[said.span.line - 1 : said.span.end_line])
-    found = re.search(re.escape(text).replace(r"\.", r"\\*\."), written)
-    return found is not None and "\\" in found[0]
+    marked = _BACKSLASHES.sub(lambda run: f"{_DROPPED}." if run[1] else run[0], written)  # one pass: runs can be long
+    found = re.search(re.escape(text).replace(r"\.", rf"{_DROPPED}?\."), marked)
+    return found is not None and _DROPPED in found[0]
 
 
 def _unescaped(text: str) -> str:

@@ -18,7 +18,7 @@ MAX_WORK = 50_000
 MAX_TEXT = 1 << 20
 _PART = re.compile(r"\$\{([^{}]*)\}")
 _PLAIN_REFERENCE = re.compile(r"\s*([^\W\d][\w-]*(?:\.[\w-]+)+)\s*")
-_INDEX = re.compile(r"\[[^\]]*\]")
+_INDEX = re.compile(r"\[[^\[\]]*\]")
 _WRAPPERS = ("toset", "tolist", "tostring", "tomap", "trimspace", "nonsensitive", "sensitive")
 
 

@@ -184,7 +184,10 @@ MIGRATION = Named(
                 MapOf(
                     Record(
                         {
-                            "http": Key(HTTP, "Where the application's own start and stop switch listens."),
+                            "http": Key(
+                                HTTP,
+                                "Its start and stop switch; the host must be one of WATERSHED_HOOK_HOSTS.",
+                            ),
                             "principal": Key(LINE, "Who it is for brokers (`User:checkout`): for fences and messages."),
                             "client_id": Key(LINE, "The client id of its producers: for quotas and messages."),
                         }

@@ -1,0 +1,53 @@
+"""Which hosts a migration may call: whoever runs it says so, in its environment, never the topology file."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+HOSTS = "WATERSHED_HOOK_HOSTS"
+LOOPBACK = "loopback"  # an entry: this machine's own addresses, at every port
+_PORTS = {"http": 80, "https": 443}
+
+
+def find_refusal(url: str, environ: Mapping[str, str]) -> str | None:
+    """Why this address is not called; None when it is allowed."""
+    host, port, implied = _split(url)
+    if not host:
+        return f"{url} names no host"
+    where = f"[{host}]" if ":" in host else host
+    entry = where if port == implied else f"{where}:{port}"
+    allowed = [each.strip().lower() for each in environ.get(HOSTS, "").split(",") if each.strip()]
+    wild = [each for each in allowed if "*" in each]
+    if wild:
+        return f"{HOSTS} holds {wild[0]}; name each host, there is no pattern"
+    if {f"{where}:{port}", entry} & set(allowed) or (LOOPBACK in allowed and is_loopback(host)):
+        return None
+    return (
+        f"{url} is not allowed: whoever runs the migration lets hooks and applications be called by host, with "
+        f"{HOSTS}={','.join([*allowed, entry])}"
+    )
+
+
+def host_of(url: str) -> str:
+    """In lower case; empty for an address that has none."""
+    return _split(url)[0]
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _split(url: str) -> tuple[str, int, int]:
+    """Host, port, and the port that the scheme implies."""
+    host, implied = "", 0
+    try:
+        parts = urlsplit(url)
+        host, implied = (parts.hostname or "").lower(), _PORTS.get(parts.scheme, 0)
+        return host, parts.port or implied, implied
+    except ValueError:  # no address, or a port that is none
+        return host, 0, implied

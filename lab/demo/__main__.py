@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import shlex
 import signal
 import sys
 import time
@@ -203,7 +204,8 @@ def _clock() -> Callable[[str], None]:
 def _welcome(stage: Stage, lab: Lab, url: str) -> str:
     clusters = "\n".join(f"  {c.alias:10} {c.bootstrap}" for c in lab.clusters.values())
     running = "\n".join(f"  {name:10} {app.http}" for name, app in apps.status(stage.applications).items())
-    file = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
+    path = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
+    file, programs = shlex.quote(str(path)), shlex.quote(str(Path(sys.executable).parent))
     return f"""
 clusters
 {clusters}
@@ -213,7 +215,7 @@ Airflow: {url}  log in as admin, password admin
   look:     {url}/plugin/replication/replication/
   migrate:  {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
   proof:    {url}/dags/{VERIFY}
-on the command line (export PATH="{Path(sys.executable).parent}:$PATH")
+on the command line (export PATH={programs}:"$PATH" WATERSHED_HOOK_HOSTS=loopback)
   topology status {file}
   topology migrate {file} --dry-run
   topology rollback {file}

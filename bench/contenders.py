@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.place import Place
 from bench.progress import Progress, Watch
@@ -20,9 +21,8 @@ from clusters.admin import Admin
 from clusters.wire.connection import connect
 from lab.mirrormaker import MirrorMaker, connector
 from lab.process import alive, send
-from replicator.apply import apply_plan
-from topology import compile_path
 
+BEFORE = "before"  # the contender of BENCH_BEFORE
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -94,11 +94,18 @@ class Limit:
 
 
 class Watershed:
-    """`topology worker` with so many processes, started for this copy. more: lines of the file, in the flow."""
+    """`topology worker` with so many processes, started for this copy. more: lines of the file, in the flow.
 
-    def __init__(self, place: Place, processes: int = 1, profile: str | None = None, more: str = "") -> None:
+    checkout: a folder with the code to run, with the packages of this environment; None: the code that measures.
+    """
+
+    def __init__(
+        self, place: Place, processes: int = 1, profile: str | None = None, more: str = "", checkout: Path | None = None
+    ) -> None:
         self._place, self._processes, self._profile, self._more = place, processes, profile, more
-        self.name = "watershed" if processes == 1 else f"watershed x{processes}"
+        self._checkout = checkout
+        one = "watershed" if checkout is None else BEFORE
+        self.name = one if processes == 1 else f"{one} x{processes}"
 
     def copy(self, loaded: Loaded, at_most: float) -> Run:
         with self.running(loaded.topic) as (pid, prefix):
@@ -117,13 +124,13 @@ class Watershed:
         include = ", ".join(f'"{topic}"' for topic in topics)
         addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
         path.write_text(_TOPOLOGY.format(name=name, topics=include, more=self._more, **addresses))
-        apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
-        command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "target"]
-        command += ["--processes", str(self._processes)]
-        if self._profile:
-            command = [*self._profile.split(), *command]
+        topology = [sys.executable, "-m", "cli.main"]
         with (self._place.directory / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            subprocess.run([*topology, "apply", str(path)], cwd=self._checkout, stdout=log, stderr=log, check=True)
+            command = [*topology, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
+            if self._profile:
+                command = [*self._profile.split(), *command]
+            process = subprocess.Popen(command, cwd=self._checkout, stdout=log, stderr=log)
         try:
             yield process.pid, name
         except BaseException:

@@ -15,6 +15,7 @@ _CHEAPER = {100: 20.0, 1_000: 6.0}  # CPU per record under tuned MirrorMaker 2
 _FASTER_COMPRESSED = 5.0
 _LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
 MOST_MIB = 256.0
+AS_FAST, AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
 LOADED_P99_MS = 20.0  # design 02, Behaviour
 
 
@@ -38,6 +39,11 @@ def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
             goals.append(Goal(f"{name}: share of the limit", of_limit, 0.9, "higher"))
         elif _SMALL[0] <= ours["batch_bytes"] < _SMALL[1]:
             goals.append(Goal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
+        if before := found.get("before"):
+            as_fast = round(ours["krecords_s"] / before["krecords_s"], 3)
+            goals.append(Goal(f"{name}: records/s over those before", as_fast, AS_FAST, "higher"))
+            as_small = round(ours["peak_mib"] / before["peak_mib"], 3)
+            goals.append(Goal(f"{name}: memory over that before", as_small, AS_SMALL, "lower"))
     peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
     goals.append(Goal("MiB of memory a process, at most", peak, MOST_MIB, "lower"))
     return goals

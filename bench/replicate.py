@@ -6,14 +6,18 @@ One run, the same loaded topics, one contender after the other with nothing else
     BENCH_SECONDS     what a fast copy of a case takes about (default 1.5)
     BENCH_ROUNDS      copies of each case by Watershed and at the limit, in turns; medians count (default 3)
     BENCH_LATENCY     seconds that each latency is measured (default 8; 0: not at all)
+    BENCH_BEFORE      a commit: its code copies, too, in turns with this checkout's, and is held against it
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import statistics
+import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,6 +40,7 @@ QUICK = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
 MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
 BULK = Case(100, "none", 1_000)
 BULK_BYTES = 2.4e9
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
@@ -46,11 +51,12 @@ def main() -> int:
     code = 0
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
+        before = checkout_of(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
         here = stack.enter_context(two_clusters(scratch))
         mirrors = [stack.enter_context(_mirror(here, name)) for name in ("mm2 default", "mm2 tuned")]
         _warm_up(here, mirrors)
         if chosen:
-            rows = [row for case in chosen for row in _measured(here, mirrors, case, seconds, rounds)]
+            rows = [row for case in chosen for row in _measured(here, mirrors, before, case, seconds, rounds)]
             code |= publish("replicate", rows, throughput_goals(rows))
             plot.throughput(rows, RESULTS)
         if lasting:
@@ -60,23 +66,26 @@ def main() -> int:
     return code
 
 
-def _measured(place: Place, mirrors: list[Mirror], case: Case, seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+def _measured(
+    place: Place, mirrors: list[Mirror], before: Path | None, case: Case, seconds: float, rounds: int
+) -> Iterator[dict[str, Any]]:
     """The rows of one case."""
     full = case.records >= 100
     loaded = load(case, place.source, case.name, seconds)
-    ours, limit = Watershed(place), Limit(place)
+    contenders: list[Limit | Watershed] = [Limit(place), Watershed(place)]
+    if before is not None:
+        contenders.append(Watershed(place, checkout=before))
     runs: list[Run] = []
-    for _ in range(rounds if full else 1):
-        runs += [limit.copy(loaded, MIRROR_S), ours.copy(loaded, MIRROR_S)]
+    for number in range(rounds if full or before else 1):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
+            runs.append(contender.copy(loaded, MIRROR_S))
     if full and case.codec == "none":
         runs.append(Watershed(place, processes=2).copy(loaded, MIRROR_S))
     runs += [mirror.copy(loaded, MIRROR_S) for mirror in mirrors]
     delete(place.source, loaded.topic)
-    for contender in dict.fromkeys(run.contender for run in runs):
-        row = _row(loaded, [run for run in runs if run.contender == contender])
-        _say(
-            f"{case.name:17} {contender:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M"
-        )
+    for name in dict.fromkeys(run.contender for run in runs):
+        row = _row(loaded, [run for run in runs if run.contender == name])
+        _say(f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M")
         yield row
 
 
@@ -159,6 +168,19 @@ def _mirror(place: Place, name: str) -> Iterator[Mirror]:
         yield Mirror(place, name, process, tuned=name == "mm2 tuned")
     finally:
         process.stop()
+
+
+def checkout_of(commit: str, folder: Path) -> Path | None:
+    """The code of a commit of this repository, in a folder; None where none is asked for."""
+    if not commit:
+        return None
+    found = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, capture_output=True, check=False)
+    if found.returncode != 0:
+        raise SystemExit(f"BENCH_BEFORE: {commit} is no commit here: {found.stderr.decode(errors='replace').strip()}")
+    folder.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 def _cases(names: str) -> list[Case]:

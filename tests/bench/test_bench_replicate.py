@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from bench import plot
 from bench.contenders import TUNED
 from bench.goals import latency_goals, throughput_goals
-from bench.replicate import QUICK
+from bench.replicate import QUICK, checkout_of
 from bench.usage import cpu_seconds, family, peak_mib, runs
 from bench.workload import CASES, Case, values
 from lab.mirrormaker import connector
@@ -46,6 +47,23 @@ def test_goals_of_a_case() -> None:
     assert goals["100b-none-1000: share of the limit"].value == 0.95
     slow = [row("limit", 2_000, 0.05), row("watershed", 900, 0.5), row("mm2 tuned", 100, 4.0)]
     assert [goal.holds for goal in throughput_goals(slow)] == [False, False, False, True]
+
+
+def test_goals_against_an_earlier_commit() -> None:
+    rows = [row("limit", 2_000, 0.05), row("watershed", 1_900, 0.1), row("mm2 tuned", 100, 4.0)]
+    as_good = [goal for goal in throughput_goals([*rows, row("before", 1_950, 0.1)]) if "before" in goal.name]
+    assert [(goal.name, goal.holds) for goal in as_good] == [
+        ("100b-none-1000: records/s over those before", True),
+        ("100b-none-1000: memory over that before", True),
+    ]
+    worse = throughput_goals([*rows, row("before", 2_100, 0.1, peak_mib=100)])
+    assert [goal.holds for goal in worse if "before" in goal.name] == [False, False]
+
+
+def test_a_commit_that_is_not_here_is_refused(tmp_path: Path) -> None:
+    assert checkout_of("", tmp_path / "none") is None
+    with pytest.raises(SystemExit, match="BENCH_BEFORE: no-such-commit is no commit here"):
+        checkout_of("no-such-commit", tmp_path / "before")
 
 
 @pytest.mark.parametrize(

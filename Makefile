@@ -100,8 +100,9 @@ requirements: env ## pin the dependencies anew, with their hashes
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
 
-checksums: env ## write down the checksums of the jars, after a version in lab/*pom.xml was changed
-	$(BIN)/python -m lab.jars --record
+# bench/spark_kafka.xml is left out while Maven has no connector for this Spark.
+checksums: env ## write down the checksums of the jars, after a version in one of these POMs was changed
+	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml tests/schemas/pom.xml
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
 	$(BIN)/python -m lab.sbom watershed.cdx.json

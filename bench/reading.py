@@ -60,7 +60,7 @@ def _proof(kind: str, settings: ConnectionSettings, topic: str) -> tuple[int, in
                 records, size = records + int(block.count.sum()), size + int(block.size.sum())
         else:
             for prints in read_prints(address, Span(0, end)):
-                records, size = records + len(prints), size + prints.size
+                records, size = records + len(prints), size + int(prints.size.sum())
     return records, size
 
 

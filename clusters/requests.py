@@ -52,6 +52,7 @@ TRANSIENT = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 _LEADER_MOVED = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
+LEADER_MOVING = _LEADER_MOVED | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE}
 _LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
 _PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may not have heard of it yet
 

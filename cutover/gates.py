@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from cutover.actions import (
     AskApproval,
@@ -34,6 +36,8 @@ from cutover.offsets import to_json
 from cutover.rights import look_at_rights
 from cutover.waiting import Asking, Check, ask, wait
 from topology.plan import Window
+
+STEADY_MS: Final = 60_000  # as long as a flow may copy nothing before it is called stalled (Policy.stall_ms)
 
 
 def preflight(ground: Ground, note: Json) -> Asking[None]:
@@ -140,25 +144,57 @@ def _applications(ground: Ground, problems: list[str]) -> Asking[dict[str, str]]
 
 
 def lag_gate(ground: Ground, note: Json) -> Asking[None]:
-    """Lag low and held, and everything that stood at the source when the gate opened copied (research C12)."""
+    """Lag low and held, and everything that stood at the source when the gate opened copied (research C12).
+
+    Lag is what stood at the source when a look began and was not copied when it ended, as workers report it: what is
+    written during a look, which takes seconds on a busy machine, is not behind.
+    """
     policy = ground.policy
     snapshot = (yield from source_logs(ground)).stable
     note["snapshot"] = to_json(snapshot)
 
-    progress = Progress(ground)
+    progress, steady = Progress(ground), SteadyLag(policy.max_lag)
 
     def look() -> Asking[Check]:
+        logs = yield from source_logs(ground)
         seen = yield from copies(ground)
-        logs = yield from source_logs(ground)  # read after the copies: lag is never understated
         missing = ground.behind(seen.copies, logs, logs.stable)
         lag, behind = sum(missing.values()), sum(ground.behind(seen.copies, logs, snapshot).values())
         yield from progress.look(seen, missing)
         holds = lag <= policy.max_lag and behind == 0
         text = f"lag {lag} records (gate: {policy.max_lag}), {behind} of those written before the gate to go"
-        return Check(holds, text, logs.at_ms, {"lag_records": lag, "snapshot_behind": behind})
+        text += steady.describe(seen.at_ms, lag, behind)
+        return Check(holds, text, seen.at_ms, {"lag_records": lag, "snapshot_behind": behind})
 
     found = yield from wait(look, policy.lag_bound_ms, policy, times=policy.hold_times, hold_ms=policy.hold_ms)
     note.update(found.seen)
+
+
+@dataclass(slots=True)
+class SteadyLag:
+    """Tells a flow that keeps up, at a lag above the gate, from one that catches up."""
+
+    max_lag: int
+    _since_ms: int | None = None
+    _least: int = 0
+    _most: int = 0
+
+    def describe(self, at_ms: int, lag: int, behind: int) -> str:
+        """What to do, once the lag has been above the gate for STEADY_MS although all that is old is copied."""
+        if lag <= self.max_lag or behind:
+            self._since_ms = None
+            return ""
+        if self._since_ms is None:
+            self._since_ms, self._least, self._most = at_ms, lag, lag
+        self._least, self._most = min(self._least, lag), max(self._most, lag)
+        if at_ms - self._since_ms < STEADY_MS:
+            return ""
+        seconds = (at_ms - self._since_ms) // 1000
+        return (
+            f". For {seconds} s it has been {self._least} to {self._most}, and everything older is copied: the flow "
+            "keeps up with the producers, and the gate is too low for what they write. Set "
+            f"gates.before.lag.max_records above {self._most}, add workers, or slow the producers down"
+        )
 
 
 def prove_history(ground: Ground, note: Json) -> Asking[None]:

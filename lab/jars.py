@@ -133,8 +133,8 @@ def _complaint(output: str) -> str:
 
 if __name__ == "__main__":
     try:
-        if sys.argv[1:] == ["--record"]:
-            for each in sorted(POM.parent.glob("*pom.xml")):
+        if sys.argv[1:2] == ["--record"]:
+            for each in map(Path, sys.argv[2:]):
                 print(record(each, os.environ))
         else:
             print(jars())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from plugins.watershed_spark import spark_environment
 from plugins.watershed_state import freeze, frozen_plan, state_folder
 
 if TYPE_CHECKING:
+    from clusters.flows import FlowRecord
     from topology.plan import Plan, PlanFlow
 
 SERVED = ("running", "catching_up")
@@ -157,13 +158,11 @@ class FlowsRunning(BaseTrigger):
         from clusters.errors import ClusterError
 
         plan = frozen_plan(self.plan).read()
-        wanted: dict[str, set[tuple[str, int]]] | None = None
         first: dict[str, int] | None = None
         said = ""
         while True:
             try:
-                if wanted is None:
-                    wanted = await asyncio.to_thread(expected_partitions, plan)
+                wanted = await asyncio.to_thread(expected_partitions, plan)
                 view = await asyncio.to_thread(look, plan)
                 if first is None:
                     first = {key: report.at_ms for key, report in view.items()}
@@ -231,19 +230,38 @@ def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
     return (flow.source, flow.target) == (there.target, there.source)
 
 
-def expected_partitions(plan: Plan) -> dict[str, set[tuple[str, int]]]:
-    """Flow id → the (topic, partition) pairs of its source that it selects, as the source has them now."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should run. places: flow id → the (topic, partition) pairs of its source that are to be served.
+
+    standing: flow id → `stopped` or `paused`; the file wants it to run, an operator or a migration has stopped it."""
+
+    places: dict[str, set[tuple[str, int]]]
+    standing: dict[str, str] = field(default_factory=dict)
+
+
+def expected_partitions(plan: Plan) -> Wanted:
+    """What `watershed.flows` wants of the plan's running flows now: a migration stops flows, and retires topics."""
     from clusters.admin import Admin
+    from clusters.flows import read_flows
     from clusters.settings import connection_settings
 
     running = [flow for flow in plan.flows if flow.state == "running"]
-    wanted = {}
+    records = {
+        alias: read_flows(connection_settings(plan.cluster(alias)))
+        for alias in sorted({each.target for each in running})
+    }
+    found = Wanted({})
     for alias in sorted({flow.source for flow in running}):
         with Admin(connection_settings(plan.cluster(alias))) as admin:
             topics = admin.topics().values()
         for flow in (flow for flow in running if flow.source == alias):
-            wanted[str(flow.id)] = _selected(flow, topics)
-    return wanted
+            record = records[flow.target].get(str(flow.id))
+            if record is not None and record.state != "running":
+                found.standing[str(flow.id)] = record.state
+            else:
+                found.places[str(flow.id)] = _selected(flow if record is None else record, topics)
+    return found
 
 
 def look(plan: Plan) -> dict[str, Any]:
@@ -258,10 +276,10 @@ def look(plan: Plan) -> dict[str, Any]:
     return {report.key: report for report in reports if report.flow in ours}
 
 
-def judge(wanted: dict[str, set[tuple[str, int]]], view: dict[str, Any]) -> Judgement:
+def judge(wanted: Wanted, view: dict[str, Any]) -> Judgement:
     """Compare reports with what should be served."""
-    words, loud, done = [], [], True
-    for flow, places in wanted.items():
+    words, loud, done = [f"{flow}: {state}, not waited for" for flow, state in wanted.standing.items()], [], True
+    for flow, places in wanted.places.items():
         reports = [r for r in view.values() if r.flow == flow and (r.topic, r.partition) in places]
         served = [r for r in reports if r.state in SERVED]
         loud += [r for r in reports if r.state not in QUIET]
@@ -281,5 +299,5 @@ def dead_fleets(folders: Sequence[str]) -> str:
     )
 
 
-def _selected(flow: PlanFlow, topics: Any) -> set[tuple[str, int]]:
+def _selected(flow: PlanFlow | FlowRecord, topics: Any) -> set[tuple[str, int]]:
     return {(str(t.name), p) for t in topics if flow.selects(str(t.name)) for p in range(t.partitions)}

@@ -16,12 +16,15 @@ from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHEL
 from clusters.librdkafka import cluster_error, reason
 from clusters.producers import PRODUCER_PREFIX, ProducerRecord
 from clusters.reader import of_a_group, reader
+from clusters.requests import LEADER_MOVING
 from clusters.rotation import Rotation
 from clusters.settings import ConnectionSettings
 from replicator.orders import Order
 
 log = logging.getLogger("watershed.worker")
 
+CATCH_UP_S = 15.0  # for a leader to be chosen, and then again for the log to be read
+ASK_AGAIN_S = 0.2
 UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
@@ -55,17 +58,25 @@ class DesiredState:
         Raises Unreachable (or another ClusterError) when the cluster does not answer.
         """
         self._renew()
-        try:
-            if not self._assigned():
-                return
-            _low, high = self._consumer.get_watermark_offsets(TopicPartition(FLOWS, 0), timeout=10)
-        except KafkaException as error:
-            raise cluster_error(self.settings, reason(error), doing=f"reading {FLOWS}", topic=FLOWS) from None
-        deadline = time.monotonic() + 15
+        high = self._find_end(time.monotonic() + CATCH_UP_S)
+        deadline = time.monotonic() + CATCH_UP_S
         while self._position < high:
             self.follow(0.2)
             if time.monotonic() > deadline:
                 raise self.settings.unreachable(f"{FLOWS} could not be read to its end")
+
+    def _find_end(self, deadline: float) -> int:
+        """The topic's end, 0 without the topic. A cluster that is just choosing a leader is asked again."""
+        while True:
+            try:
+                if not self._assigned():
+                    return 0
+                return self._consumer.get_watermark_offsets(TopicPartition(FLOWS, 0), timeout=10)[1]
+            except KafkaException as error:
+                problem = reason(error)
+                if problem.code() not in LEADER_MOVING or time.monotonic() > deadline:
+                    raise cluster_error(self.settings, problem, doing=f"reading {FLOWS}", topic=FLOWS) from None
+            time.sleep(ASK_AGAIN_S)
 
     def follow(self, timeout: float) -> None:
         """Take what is there within `timeout` seconds; nothing before the first `catch_up` found the topic."""

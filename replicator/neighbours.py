@@ -14,6 +14,7 @@ from typing import Literal
 from clusters.flows import FlowRecord
 from replicator.refusals import CannotApply
 from topology.finding import Span
+from topology.meeting import find_flows_that_meet
 from topology.model import Flow, Topology, Value
 from topology.plan import PlanFlow
 from topology.sharing import sharing
@@ -30,7 +31,8 @@ def with_neighbours(
     """The flows of topology `name` as they have to copy beside the others. ids: alias → cluster id; applied: alias of a
     cluster → the flows into it.
 
-    Raises CannotApply where another topology's flow, as it was applied, would not be exact beside these.
+    Raises CannotApply where another topology's flow that shares a topic with these, or with one that does, would not be
+    exact beside them as it was applied.
     """
     others = {
         (record.topology, flow_id, ids[alias]): record
@@ -47,8 +49,12 @@ def with_neighbours(
         if (source := record.source_cluster_id) is not None
     }
     together = sorted((*ours, *theirs.values()), key=lambda flow: flow.id)
-    found = sharing(Topology("", name, _NOWHERE, {}, tuple(together), None))
+    topology = Topology("", name, _NOWHERE, {}, tuple(together), None)
+    found = sharing(topology)
+    meeting = find_flows_that_meet(topology, [flow.id for flow in ours])
     for key, flow in theirs.items():
+        if flow.id not in meeting:
+            continue  # how it copies beside others is theirs to know
         applied_as, needed = others[key].flow, found[flow.id]
         if (needed.delivery, applied_as.delivery) == ("transactions", "sequence") or needed.paths > applied_as.paths:
             raise CannotApply(

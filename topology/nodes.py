@@ -27,7 +27,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _VARIABLE = re.compile("[A-Z][A-Z0-9_]*")
 _SECRET_KEY = re.compile(r"(?i)pass|pwd|^pw$|secret|token|cred|key|jaas|userinfo|auth")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Problem]]:
         return None, [_unprintable(bad, file)]
     builder = _Builder(file, problems)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=LOADER):
             if not builder.take(event):
                 break
     except yaml.YAMLError as error:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import yaml
 
 from topology.finding import Finding, Label, Problem, Span
 from topology.nearest import nearest
-from topology.nodes import lines_of
+from topology.nodes import LOADER, lines_of
 from topology.quoting import shown
 from topology.rule import Rule
 
 # bounded pieces: no line makes the search go back over more than a few letters
-_COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\](.*)$")
+_COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\]")
 MAX_WORDS = 20
+Place = tuple[int, int]  # line and column, from 1
 
 
 @dataclass(slots=True)
@@ -67,18 +71,43 @@ class Suppressions:
 
 def read_suppressions(text: str, file: str) -> Suppressions:
     entries = []
-    for number, line in enumerate(lines_of(text), 1):
-        match = _COMMENT.search(line)
-        if match:
+    found = [(number, line) for number, line in enumerate(lines_of(text), 1) if _COMMENT.search(line)]
+    scalars = _find_scalars(text) if found else []
+    for number, line in found:
+        for match in _COMMENT.finditer(line):
             column = line.index("#", match.start()) + 1
+            if _is_inside(scalars, number, column):
+                continue
             words = tuple(sorted({word.strip() for word in match[1].split(",") if word.strip()}))
             span = Span(file, number, column, number, len(line) + 1)
-            entries.append(Suppression(span, words[:MAX_WORDS], match[2].strip(), alone=not line[: column - 1].strip()))
+            reason = line[match.end() :].strip()
+            entries.append(Suppression(span, words[:MAX_WORDS], reason, alone=not line[: column - 1].strip()))
+            break  # the rest of the line is the comment
     by_line: dict[int, tuple[Suppression, ...]] = {}
     for entry in entries:
         for number in entry.lines:
             by_line[number] = (*by_line.get(number, ()), entry)
     return Suppressions(tuple(entries), by_line)
+
+
+def _find_scalars(text: str) -> list[tuple[Place, Place]]:
+    """Where quoted and block scalars begin and end: in them a `#` begins no comment (YAML 1.2, 6.6). Behind the `|` or
+    `>` of a block it does. Of a file that is no YAML, those in front of the fault."""
+    found: list[tuple[Place, Place]] = []
+    try:
+        for token in yaml.scan(text, Loader=LOADER):
+            if isinstance(token, yaml.ScalarToken) and not token.plain:
+                begin, end = token.start_mark, token.end_mark
+                start = (begin.line + 2, 1) if token.style in ("|", ">") else (begin.line + 1, begin.column + 1)
+                found.append((start, (end.line + 1, end.column + 1)))
+    except yaml.YAMLError:
+        pass  # the loader says what is wrong, and where
+    return found
+
+
+def _is_inside(scalars: Sequence[tuple[Place, Place]], line: int, column: int) -> bool:
+    at = bisect_right(scalars, (line, column), key=lambda scalar: scalar[0]) - 1
+    return at >= 0 and (line, column) < scalars[at][1]
 
 
 def _why_unused(word: str, rules: Mapping[str, Rule]) -> str:

@@ -19,7 +19,7 @@ from cutover.journal.chain import RUN, TAKEN_OVER, Chain, Entry, outcome_of
 from cutover.offsets import from_json
 from cutover.policy import SESSION_GRACE_MS, SESSION_MS, Policy, policy_of
 from cutover.rights import given_for
-from cutover.rollback.course import Stranded, course_back
+from cutover.rollback.course import Stranded, course_back, in_a_hurry
 from cutover.rollback.earlier import Earlier, taken_back
 from cutover.runs import work_of
 from cutover.steps import Step
@@ -78,8 +78,7 @@ def rehearsed_failback(plan: Plan, wave: str | None = None) -> Course:
 
 def _course(plan: Plan, there: Course, earlier: Earlier, policy: Policy | None, stranded: Stranded | None) -> Course:
     if policy is None:
-        usual = Policy()
-        policy = replace(policy_of(there.wave, plan.migration), max_lag=usual.max_lag, hold_ms=usual.hold_ms)
+        policy = in_a_hurry(policy_of(there.wave, plan.migration))
     back = flow_back(plan, there.flow, there.wave)
     there = replace(there, wave=replace(there.wave, rollback=Rollback(reverse=back.id)))  # without its `until`
     course = course_back(plan, there, earlier, policy, stranded)

@@ -47,14 +47,14 @@ def rollback_course(
     _last_first(plan, there.wave.name, chain)
     rights = given_for(plan, chain, there.flow, there.wave.name)
     earlier = replace(earlier_of(chain, entries, there.flow), rights=rights)
-    return course_back(plan, there, earlier, policy or _patience(plan, wave), stranded)
+    return course_back(plan, there, earlier, policy or _policy_back(plan, wave), stranded)
 
 
 def rehearsed(plan: Plan, wave: str | None) -> Course:
     """The same course without a journal, for a dry run: of a migration that went through."""
     there = migrate_course(plan, wave)
     earlier = Earlier("", there.flow, {"preflight": {"partitions": dict.fromkeys(there.wave.topics, 1)}}, "done", 0)
-    return course_back(plan, there, replace(earlier, moved=there.wave.consumers), _patience(plan, wave), None)
+    return course_back(plan, there, replace(earlier, moved=there.wave.consumers), _policy_back(plan, wave), None)
 
 
 def _last_first(plan: Plan, wave: str, chain: Chain) -> None:
@@ -68,11 +68,15 @@ def _last_first(plan: Plan, wave: str, chain: Chain) -> None:
         )
 
 
-def _patience(plan: Plan, wave: str | None) -> Policy:
-    """As the file has it for the migration; but it does not wait long for a calm flow: the drain decides anyway."""
+def in_a_hurry(policy: Policy) -> Policy:
+    """As the file has it for the migration, the bound of the lag as well. But the lag need not stay low for as long:
+    who goes back is in a hurry, and the drain decides anyway."""
+    return replace(policy, hold_ms=min(policy.hold_ms, Policy().hold_ms))
+
+
+def _policy_back(plan: Plan, wave: str | None) -> Policy:
     migration, found = wave_of(plan, wave)
-    usual = Policy()
-    return replace(policy_of(found, migration), max_lag=usual.max_lag, hold_ms=usual.hold_ms)
+    return in_a_hurry(policy_of(found, migration))
 
 
 def course_back(plan: Plan, there: Course, earlier: Earlier, policy: Policy, stranded: Stranded | None) -> Course:

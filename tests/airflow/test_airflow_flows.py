@@ -6,11 +6,14 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from clusters.admin import Admin
+from clusters.control import ControlWriter
+from clusters.flows import read_flows, write_flow
 from clusters.status import PartitionStatus
 from plugins import watershed_flows
 from plugins.watershed_flows import (
@@ -19,17 +22,23 @@ from plugins.watershed_flows import (
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
+    Wanted,
     dead_fleets,
+    expected_partitions,
     fleets_of,
     judge,
 )
 from plugins.watershed_process import Detached
 from plugins.watershed_state import freeze, frozen_plan
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
+from tests.replicator.real import applied, plan_for, settings_of
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
 
 PROGRAM = "tests.airflow.programs.proof"
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="replicate__x", run_id="r", task_id="t", map_index=-1)}
-WANTED = {"a-to-b": {("orders", 0), ("orders", 1)}}
+WANTED = Wanted({"a-to-b": {("orders", 0), ("orders", 1)}})
 
 
 @pytest.fixture
@@ -105,6 +114,31 @@ def test_all_partitions_served_is_done() -> None:
 @pytest.mark.parametrize("reports", [(), (status(0),), (status(0), status(1, "starting"))])
 def test_less_is_not(reports: tuple[PartitionStatus, ...]) -> None:
     assert not judge(WANTED, view(*reports)).done
+
+
+def test_a_flow_that_was_stopped_is_told_and_not_waited_for() -> None:
+    found = judge(replace(WANTED, standing={"c-to-d": "stopped"}), view(status(0), status(1)))
+    assert found.done
+    assert found.text == "c-to-d: stopped, not waited for; a-to-b: 2 of 2 partitions served, lag 10 records"
+    assert judge(Wanted({}, {"a-to-b": "stopped"}), {}).done
+
+
+@pytest.mark.kafka
+def test_what_a_migration_has_stopped_or_retired_is_not_expected(kafka_pair: Lab, topic_name: str) -> None:
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        for name in ("moved", "kept"):
+            admin.create_topic(f"{topic_name}.{name}", 2, 1)
+    plan = applied(settings, plan_for(settings, topic_name, f"{topic_name}.moved", f"{topic_name}.kept"))
+    flow = str(plan.flows[0].id)
+    moved, kept = ({(f"{topic_name}.{name}", number) for number in (0, 1)} for name in ("moved", "kept"))
+    assert expected_partitions(plan) == Wanted({flow: moved | kept})
+    record = read_flows(settings["cloud"])[flow]
+    writer = ControlWriter(settings["cloud"], "a test")
+    write_flow(writer, replace(record, retired=frozenset({f"{topic_name}.moved"})))
+    assert expected_partitions(plan) == Wanted({flow: kept})
+    write_flow(writer, replace(record, state="stopped"))
+    assert expected_partitions(plan) == Wanted({}, {flow: "stopped"})
 
 
 def test_loud_partition_is_a_problem_with_its_remedy() -> None:

@@ -116,5 +116,18 @@ def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path, p
     assert [path.name for path in jars(pom, environ, name="registry").iterdir()] == ["registry-runner.jar"]
 
 
+RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "tests/schemas/pom.xml"]
+
+
 def test_what_is_cached_is_what_the_checkout_names() -> None:
     assert checksums.sums_of(jars()) == checksums.read(sums_beside(POM))
+
+
+def test_every_pom_that_tests_fetch_has_checksums() -> None:
+    """A cache that is warm hides it: where nothing was fetched before, `jars` refuses."""
+    root = POM.parent.parent
+    poms = sorted(path for room in ("lab", "tests") for path in (root / room).rglob("*pom.xml"))
+    assert [path.relative_to(root).as_posix() for path in poms] == RECORDED
+    assert [path for path in poms if not checksums.read(sums_beside(path))] == []
+    told = (root / "Makefile").read_text()
+    assert f"--record {' '.join(RECORDED)}" in told

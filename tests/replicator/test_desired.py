@@ -6,7 +6,9 @@ import json
 import logging
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from clusters.errors import Unauthorised
 from clusters.flows import FlowRecord
 from clusters.producers import ProducerRecord
 from clusters.settings import ConnectionSettings
@@ -51,6 +53,33 @@ def test_a_record_that_cannot_be_read_is_told_and_the_last_one_counts(desired, c
     assert [(each.message, each.key) for each in caplog.records] == [("record unreadable", key)]
     desired._take(key, None)
     assert desired.unreadable == {}
+
+
+class Electing:
+    """Answers as a broker does that has just come back: first with the codes, then with the log's ends."""
+
+    def __init__(self, *codes):
+        self.codes = list(codes)
+
+    def get_watermark_offsets(self, place, timeout):
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return 0, 0
+
+    def close(self):
+        pass
+
+
+def test_a_worker_that_starts_while_a_leader_is_chosen_asks_again(desired):
+    desired.close()
+    desired.there = True
+    desired._consumer = Electing(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    desired.catch_up()
+    assert desired._consumer.codes == []
+    desired._consumer = Electing(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.NOT_LEADER_FOR_PARTITION)
+    with pytest.raises(Unauthorised):
+        desired.catch_up()
+    assert desired._consumer.codes == [KafkaError.NOT_LEADER_FOR_PARTITION]
 
 
 def test_the_loop_guard_knows_a_producer_by_its_last_readable_record(desired):

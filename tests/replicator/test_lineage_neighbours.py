@@ -9,6 +9,7 @@ import pytest
 from clusters.flows import FlowRecord
 from replicator.neighbours import with_neighbours
 from replicator.refusals import CannotApply
+from topology.naming import Naming
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -17,6 +18,10 @@ IDS = {"onprem": "A", "cloud": "B", "branch": "C"}
 
 def flow(source: str, target: str, topic: str = "orders", **more) -> PlanFlow:
     return PlanFlow(f"{source}-to-{target}", source, target, TopicSelection((Selector("literal", topic),)), **more)
+
+
+def pattern(source: str, target: str, glob: str) -> PlanFlow:
+    return PlanFlow(f"{source}-to-{target}", source, target, TopicSelection((Selector("glob", glob),)))
 
 
 def applied(source_id: str, each: PlanFlow, state="running") -> FlowRecord:
@@ -51,9 +56,32 @@ def test_what_has_moved_is_copied_no_more() -> None:
     both = {"cloud": {"onprem-to-cloud": there}, "onprem": {"cloud-to-onprem": applied("B", flow("cloud", "onprem"))}}
     mine = [flow("onprem", "cloud", "sales")]
     assert with_neighbours("mine", mine, IDS, both) == mine
-    again = both | {"cloud": {"onprem-to-cloud": replace(there, retired=frozenset(), state="running")}}
+
+
+def test_a_topology_that_is_being_moved_stands_in_the_way_of_its_own_topics_only() -> None:
+    """While a rollback carries back, both its flows run by sequence numbers: that is the migration's to know."""
+    moved = {
+        "cloud": {"onprem-to-cloud": applied("A", flow("onprem", "cloud"))},
+        "onprem": {"cloud-to-onprem": applied("B", flow("cloud", "onprem"))},
+    }
+    for topic in ("sales", "order"):
+        mine = [flow("onprem", "cloud", topic)]
+        assert with_neighbours("mine", mine, IDS, moved) == mine
+    for mine in (flow("onprem", "cloud"), flow("cloud", "branch"), pattern("branch", "onprem", "o*")):
+        with pytest.raises(CannotApply, match="copies alone"):
+            with_neighbours("mine", [mine], IDS, moved)
+
+
+def test_a_flow_between_makes_two_topologies_meet() -> None:
+    """Mine renames what they read: the topic in common stands at their source."""
+    moved = {
+        "cloud": {"onprem-to-cloud": applied("A", flow("onprem", "cloud", "eu.orders"))},
+        "onprem": {"cloud-to-onprem": applied("B", flow("cloud", "onprem", "eu.orders"))},
+    }
+    mine = flow("branch", "onprem", naming=Naming("prefix", before="eu."))
     with pytest.raises(CannotApply, match="copies alone"):
-        with_neighbours("mine", mine, IDS, again)
+        with_neighbours("mine", [mine], IDS, moved)
+    assert with_neighbours("mine", [replace(mine, naming=Naming("prefix", before="us."))], IDS, moved)
 
 
 def test_two_writers_of_one_topic_in_two_files() -> None:

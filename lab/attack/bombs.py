@@ -14,27 +14,21 @@ _SIZES = (127, 128, 130)  # MiB: below, at and above what a worker opens at most
 _MEMORY_MIB = 512
 _PASSES, _OPENED = "bombs.passes", "bombs.opened"
 _HONEST = 20
-_FILE = """\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: bombs, owner: attack}}
-clusters:
-  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
-  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+_FLOWS = """\
 flows:
   - source: onprem
     target: cloud
     suffix: bombs
-    topics: {{include: [bombs.passes, bombs.opened]}}
-    naming: {{policy: identity}}
-    workers: {{engine: process, discovery: 1s}}
+    topics: {include: [bombs.passes, bombs.opened]}
+    naming: {policy: identity}
+    workers: {engine: process, discovery: 1s}
 """
 
 
 def send_bombs(scene: Scene) -> Findings:
     """`bombs.passes`: what could be passed on as it is, if nobody opened it to see. `bombs.opened`: the source stamps
     the time of arrival (LogAppendTime), so that a worker has to open each batch. Partition 1 gets no bombs."""
-    file = scene.file("bombs.yaml", _FILE.format(**scene.bootstrap))
+    file = scene.pair_file("bombs", _FLOWS, **scene.bootstrap)
     scene.create(SOURCE, _PASSES, partitions=2)
     scene.create(SOURCE, _OPENED, partitions=6, message_timestamp_type="LogAppendTime")
     applied = scene.topology("apply", file, "--yes")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, slot_of
 from lab.attack.outcome import Attack, Findings, require
 from lab.attack.scene import SOURCE, TARGET, Scene, wait_until
 
@@ -22,8 +23,7 @@ BAD_VALUES: Final = (
 KEY_KINDS: Final = (
     *("fleet/", "order|", "placement|", "producer|", "group|order|", "group|carried|", "alignment|", "withheld|"),
 )
-FLOWS, LEDGER, STATUS, JOURNAL = (f"watershed.{name}" for name in ("flows", "ledger", "status", "journal"))
-SLOTS: Final = 16  # partitions of ledger and status
+_Key = tuple[str, str, int]  # topic, key, partition
 _TOPIC, _HONEST, _FLOW = "records.orders", 20, "onprem-to-cloud-records"
 # Lines of the journal that say to be of this very topology.
 _JOURNAL_LINES = (
@@ -33,25 +33,19 @@ _JOURNAL_LINES = (
     b'{"topology":"records","schema":1,"run":"r1","wave":"one","step":"approval","kind":"outcome","deed":"","seq":1,'
     b'"at_ms":1,"actor":"nobody","observation":{"approved":true},"previous":"0","hash":"0"}',
 )
-_FILE = """\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: records, owner: attack}}
-clusters:
-  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
-  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+_FLOWS = """\
 flows:
   - source: onprem
     target: cloud
     suffix: records
-    topics: {{include: [records.orders]}}
-    naming: {{policy: identity}}
-    workers: {{engine: process, discovery: 1s}}
+    topics: {include: [records.orders]}
+    naming: {policy: identity}
+    workers: {engine: process, discovery: 1s}
 migration:
   flow: onprem-to-cloud-records
   waves:
-    - {{name: one, topics: [records.orders], consumers: [billing], producers: [shop],
-       gates: {{before: [{{lag: {{max_records: 0, hold: 30s}}}}]}}, rollback: {{none: tried}}}}
+    - {name: one, topics: [records.orders], consumers: [billing], producers: [shop],
+       gates: {before: [{lag: {max_records: 0, hold: 30s}}]}, rollback: {none: tried}}
 """
 _COMMANDS = (
     ("status", "--format", "json"),
@@ -64,54 +58,77 @@ _COMMANDS = (
 
 
 def spoil_control_topics(scene: Scene) -> Findings:
-    file = scene.file("records.yaml", _FILE.format(**scene.bootstrap))
+    file = scene.pair_file("records", _FLOWS, **scene.bootstrap)
     scene.create(SOURCE, _TOPIC, partitions=2)
     applied = scene.topology("apply", file, "--yes")
     require(applied.code == 0, f"topology apply: {applied.how}: {applied.err}")
     before = {command: scene.topology(command[0], file, *command[1:]) for command in _COMMANDS}
     for command, ended in before.items():
         require(ended.code == 0, f"topology {' '.join(command)} before the attack: {ended.how}: {ended.err}")
-    with scene.worker(file) as old:
-        _write(scene)
-        require(wait_until(lambda: _is_copied(scene, 1)), "the honest records were not copied")
-        spoilt: list[tuple[str, str]] = []
-        try:
+    spoilt: list[_Key] = []
+    try:
+        with scene.worker(file) as worker:
+            _write(scene)
+            require(wait_until(lambda: _are_copied(scene, 1, 0, 1)), "the honest records were not copied")
             offsets = _spoil(scene, spoilt)
             findings = Findings(f"{sum(map(len, offsets.values()))} bad records in {', '.join(offsets)}")
             _write(scene)
             findings.expect(
-                wait_until(lambda: _is_copied(scene, 2)),
+                wait_until(lambda: _are_copied(scene, 2, 0, 1)) and worker.is_running,
                 "the running worker copies on",
                 "the running worker stands still",
             )
-            with scene.worker(file) as new:
-                require(wait_until(lambda: "worker started" in new.said), "the second worker did not start")
-                _write(scene)
-                findings.expect(
-                    wait_until(lambda: _is_copied(scene, 3)), "a new one as well", "with a new worker nothing is copied"
-                )
-                said = old.said + new.said
-            findings.expect(old.is_running, "the first one runs still", "the first one died")
-            said += _see_commands(scene, findings, file)
-            named = {topic: sum(_names(said, topic, *at) for at in where) for topic, where in offsets.items()}
-            told = ", ".join(f"{topic} ({count} of {len(offsets[topic])})" for topic, count in named.items())
-            findings.expect(all(named.values()), f"named with their offsets: {told}", f"not all are named: {told}")
-        finally:
-            _heal(scene, spoilt)
+            said = worker.said
+        said += _begin_anew(scene, findings, file, spoilt)
+        said += _see_commands(scene, findings, file)
+        named = {topic: sum(_is_named(said, topic, *at) for at in where) for topic, where in offsets.items()}
+        told = ", ".join(f"{topic} ({count} of {len(offsets[topic])})" for topic, count in named.items())
+        findings.expect(all(named.values()), f"named with their offsets: {told}", f"not all are named: {told}")
+    finally:
+        for topic, key, partition in spoilt:  # so that later attacks find clean topics
+            scene.write(TARGET, topic, [None], partition, key)
     return findings
 
 
-def _spoil(scene: Scene, spoilt: list[tuple[str, str]]) -> Mapping[str, list[tuple[int, int]]]:
+def _begin_anew(scene: Scene, findings: Findings, file: Path, spoilt: list[_Key]) -> str:
+    """A worker that starts among all that, and with a bad record in the ledger of partition 1. What it said."""
+    key, slot = f"{_FLOW}|{_TOPIC}|1|1.intruder|0", slot_of(_FLOW, _TOPIC, 1)
+    spoilt.append((LEDGER, key, slot))
+    scene.write(TARGET, LEDGER, [b"not json"], slot, key)
+    with scene.worker(file) as worker:
+        _write(scene)
+        findings.expect(
+            wait_until(lambda: _are_copied(scene, 3, 0)),
+            "a new one copies what has no bad ledger",
+            "a new worker copies nothing",
+        )
+        state = ""
+
+        def stopped() -> bool:
+            nonlocal state
+            state = scene.partition(file, _TOPIC, 1).get("state", "")
+            return state == "ledger_invalid"
+
+        findings.expect(wait_until(stopped, 30), "and stops only the other (`ledger_invalid`)", f"partition 1: {state}")
+        scene.write(TARGET, LEDGER, [None], slot, key)
+        findings.expect(
+            wait_until(lambda: _are_copied(scene, 3, 1)), "a tombstone heals it", "a tombstone does not heal its ledger"
+        )
+        findings.expect(worker.is_running, "it runs", "it died")
+        return worker.said
+
+
+def _spoil(scene: Scene, spoilt: list[_Key]) -> Mapping[str, list[tuple[int, int]]]:
     """Topic → where its bad records are (partition, offset)."""
     found: dict[str, list[tuple[int, int]]] = {topic: [] for topic in (FLOWS, LEDGER, STATUS, JOURNAL)}
     for prefix in ("", *KEY_KINDS):
         for number, value in enumerate(BAD_VALUES):
             key = f"{prefix}intruder{number}"
-            spoilt.append((FLOWS, key))
+            spoilt.append((FLOWS, key, 0))
             found[FLOWS] += [(0, at) for at in scene.write(TARGET, FLOWS, [value], key=key)]
     for topic in (LEDGER, STATUS):
-        spoilt.append((topic, "intruder"))
         for slot in range(SLOTS):
+            spoilt.append((topic, "intruder", slot))
             found[topic] += [(slot, at) for at in scene.write(TARGET, topic, BAD_VALUES, slot, "intruder")]
     for key in (None, "records"):
         lines = [*BAD_VALUES, *_JOURNAL_LINES]
@@ -133,7 +150,7 @@ def _see_commands(scene: Scene, findings: Findings, file: Path) -> str:
     return said
 
 
-def _names(said: str, topic: str, partition: int, offset: int) -> bool:
+def _is_named(said: str, topic: str, partition: int, offset: int) -> bool:
     """As a log line, `topic=… partition=… offset=…`, or in a sentence, `watershed.flows-0 offset 12`."""
     words = (
         rf"topic={re.escape(topic)} partition={partition} offset={offset}\b",
@@ -142,20 +159,13 @@ def _names(said: str, topic: str, partition: int, offset: int) -> bool:
     return any(re.search(each, said) for each in words)
 
 
-def _heal(scene: Scene, spoilt: list[tuple[str, str]]) -> None:
-    """Tombstones, so that later attacks find clean topics."""
-    for topic, key in spoilt:
-        for slot in range(1 if topic == FLOWS else SLOTS):
-            scene.write(TARGET, topic, [None], slot, key)
-
-
 def _write(scene: Scene) -> None:
     for partition in (0, 1):
         scene.write(SOURCE, _TOPIC, [b"honest %d" % number for number in range(_HONEST)], partition)
 
 
-def _is_copied(scene: Scene, times: int) -> bool:
-    return all(scene.end_of(TARGET, _TOPIC, each) == times * _HONEST for each in (0, 1))
+def _are_copied(scene: Scene, times: int, *partitions: int) -> bool:
+    return all(scene.end_of(TARGET, _TOPIC, each) == times * _HONEST for each in partitions)
 
 
 ATTACK = Attack(

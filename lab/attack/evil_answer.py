@@ -10,15 +10,9 @@ from lab.attack.outcome import Attack, Findings, require
 from lab.attack.scene import Scene, clean_environ
 from lab.hostile_broker import NULL_ARRAY, HostileBroker, friendly
 
-_FILE = """\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: evil, owner: attack}}
-clusters:
-  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
-  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+_FLOWS = """\
 flows:
-  - {{source: onprem, target: cloud, topics: {{include: [orders]}}, workers: {{engine: process}}}}
+  - {source: onprem, target: cloud, topics: {include: [orders]}, workers: {engine: process}}
 """
 _COMMANDS = (
     ("status",),
@@ -41,7 +35,7 @@ def answer_28_bytes(scene: Scene) -> Findings:
         require(one.connections, "nobody asked the hostile broker")
         aborted = f"a bare librdkafka ends by signal {-bare}" if bare < 0 else "this librdkafka survives it"
         findings = Findings(f"28 bytes as the answer to ApiVersions ({aborted}) to {_named()}")
-        file = scene.file("evil.yaml", _FILE.format(onprem=one.address, cloud=two.address))
+        file = scene.pair_file("evil", _FLOWS, onprem=one.address, cloud=two.address)
         for arguments in _COMMANDS:
             before = one.connections + two.connections
             ended = scene.topology(arguments[0], file, *arguments[1:])
@@ -60,7 +54,7 @@ def _behind_a_friend(scene: Scene, findings: Findings) -> None:
     with ExitStack() as stack:
         hostile = stack.enter_context(HostileBroker(lambda key, version: NULL_ARRAY))
         friends = [stack.enter_context(HostileBroker(friendly(lambda: [hostile.port]))) for _ in range(2)]
-        file = scene.file("advertised.yaml", _FILE.format(onprem=friends[0].address, cloud=friends[1].address))
+        file = scene.pair_file("advertised", _FLOWS, onprem=friends[0].address, cloud=friends[1].address)
         ended = scene.topology("plan", file)
         require(any(each.connections for each in friends), "topology plan did not ask the friendly broker")
         require(hostile.connections, "topology plan did not follow what the friendly broker advertises")

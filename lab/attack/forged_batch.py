@@ -12,25 +12,19 @@ from lab.attack.scene import SOURCE, TARGET, Scene, wait_until
 from lab.raw_batches import append_batches
 
 _TOPIC, _HONEST, _FORGED = "forged.orders", 20, b"written under a flow's id"
-_FILE = """\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: forged, owner: attack}}
-clusters:
-  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
-  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+_FLOWS = """\
 defaults:
-  naming: {{policy: identity}}
-  topics: {{include: [forged.orders]}}
-  workers: {{engine: process, discovery: 1s}}
+  naming: {policy: identity}
+  topics: {include: [forged.orders]}
+  workers: {engine: process, discovery: 1s}
 flows:
-  - {{source: onprem, target: cloud, suffix: forged}}
-  - {{source: cloud, target: onprem, suffix: forged, state: paused}}
+  - {source: onprem, target: cloud, suffix: forged}
+  - {source: cloud, target: onprem, suffix: forged, state: paused}
 """
 
 
 def forge_a_batch(scene: Scene) -> Findings:
-    file = scene.file("forged.yaml", _FILE.format(**scene.bootstrap))
+    file = scene.pair_file("forged", _FLOWS, **scene.bootstrap)
     scene.create(SOURCE, _TOPIC, partitions=2)
     applied = scene.topology("apply", file, "--yes")
     require(applied.code == 0, f"topology apply: {applied.how}: {applied.err}")

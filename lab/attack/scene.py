@@ -30,6 +30,14 @@ SOURCE, TARGET = "onprem", "cloud"
 TOPOLOGY = Path(sys.executable).with_name("topology")
 PATIENCE_S = 90.0  # for a worker to start and copy a few records; seconds on a quiet machine
 COMMAND_S = 180.0
+_PAIR = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: attack}}
+clusters:
+  onprem: {{bootstrap: ["{onprem}"], security: {{protocol: PLAINTEXT}}}}
+  cloud: {{bootstrap: ["{cloud}"], security: {{protocol: PLAINTEXT}}}}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,10 @@ class Scene:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
+
+    def pair_file(self, name: str, rest: str, *, onprem: str, cloud: str) -> Path:
+        """A topology file of this name: the two clusters at these addresses, and the rest of it."""
+        return self.file(f"{name}.yaml", _PAIR.format(name=name, onprem=onprem, cloud=cloud) + rest)
 
     def settings(self, alias: str) -> ConnectionSettings:
         return ConnectionSettings(alias, (self.bootstrap[alias],))

@@ -92,7 +92,7 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MI
 
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).
 ATTACKS ?=
-attack: env jars ## what an attacker tries first, on real clusters and the installed product, in about 3 minutes; ATTACKS=2,7 for some
+attack: env jars ## what an attacker tries first, on real clusters and the installed product, in about 2 minutes; ATTACKS=2,7 for some
 	$(BIN)/python -m lab.attack --attacks "$(ATTACKS)"
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema

@@ -2,11 +2,12 @@
 #   make demo [FAULT=worker]   a whole migration on embedded clusters, end to end
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
+#   make attack [ATTACKS=2,7]  the worst attacks of issue 15, tried on the installed product: held, or NOT HELD
 #   make bench  make soak      measurements and long runs, never part of the tests
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak attack docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -88,6 +89,11 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MI
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
+
+# Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).
+ATTACKS ?=
+attack: env jars ## what an attacker tries first, on real clusters and the installed product, in about 2 minutes; ATTACKS=2,7 for some
+	$(BIN)/python -m lab.attack --attacks "$(ATTACKS)"
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
 	$(BIN)/python -m topology.handbook docs

@@ -102,6 +102,18 @@ class LazyGroup(click.Group):
 def topology(ctx: click.Context, verbose: bool, quiet: bool) -> None:
     """Move Kafka topics and their applications between clusters from one YAML file."""
     ctx.obj = {"verbose": verbose, "quiet": quiet}
+    _log_with_fields()
+
+
+def _log_with_fields() -> None:
+    """Warnings go to standard error where a command sets up no log of its own: with what they are about, not only the
+    event's name."""
+    import logging
+
+    from replicator.events import EventFormatter
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(EventFormatter())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ transactions is complete for the returned range, so nothing has to be remembered
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 from replicator.batch import UNKNOWN
@@ -54,34 +55,35 @@ def sift(
     """
     waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     aborting: set[int] = set()
-    packing = Repacking(terms)
     epoch = -1
     refused: BadBatch | None = None
     holes = False
-    try:
-        for batch in batches_in(fetched):
-            while waiting and waiting[-1][1] < batch.end:
-                aborting.add(waiting.pop()[0])
-            gap = batch.control or batch.records == 0
-            if batch.control:
-                if batch.records and _control_type(batch) == _ABORT:
-                    aborting.discard(batch.producer_id)
-            elif batch.transactional and batch.producer_id in aborting:
-                gap = True
-            if batch.end <= position:
-                continue
-            if packing.must_wait(batch, position):
-                break
-            if _follows_hole(batch, position):
-                if not terms.holes():
-                    raise Compacted(batch.base)
-                holes = True
-            if not gap and not leave_out(batch):
-                packing.take(batch, position)
-            position, epoch = batch.end, batch.leader_epoch
-    except BadBatch as error:
-        refused = error
-    packing.flush()
+    with closing(Repacking(terms)) as packing:
+        try:
+            for batch in batches_in(fetched):
+                while waiting and waiting[-1][1] < batch.end:
+                    aborting.add(waiting.pop()[0])
+                gap = batch.control or batch.records == 0
+                if batch.control:
+                    if batch.records and _control_type(batch) == _ABORT:
+                        aborting.discard(batch.producer_id)
+                elif batch.transactional and batch.producer_id in aborting:
+                    gap = True
+                if batch.end <= position:
+                    continue
+                if packing.must_wait(batch, position):
+                    break
+                if _follows_hole(batch, position):
+                    if not terms.holes():
+                        raise Compacted(batch.base)
+                    holes = True
+                if not gap and not leave_out(batch):
+                    packing.take(batch, position)
+                position, epoch = batch.end, batch.leader_epoch
+        except BadBatch as error:
+            error.__context__ = None  # the frames that they came through hold what was opened
+            refused = error.with_traceback(None)
+        packing.flush()
     # A record that is left out here is one that another worker may have written: as good as a hole.
     return Sifted(packing.ready, position, epoch, refused, tuple(packing.rejected), holes or bool(packing.rejected))
 

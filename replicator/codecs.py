@@ -46,13 +46,13 @@ def compress(codec: int, raw: bytes) -> bytes:
 
 
 def decompress(codec: int, packed: Buffer, most: int | None = None) -> bytes:
-    """Raises Undecodable; TooMuch for what holds more than `most` (MOST) bytes: no more than that is ever opened."""
+    """Raises Undecodable; TooMuch for what holds more than `most` bytes, or MOST: no more than that is ever opened."""
     if codec == NONE:
         return bytes(packed)
     if codec not in _DECOMPRESS:
         raise Undecodable(f"codec {codec} does not exist")
     try:
-        return _DECOMPRESS[codec](packed, MOST if most is None else most)
+        return _DECOMPRESS[codec](packed, MOST if most is None else min(most, MOST))
     except (cramjam.DecompressionError, struct.error) as error:
         raise Undecodable(f"its {NAMES[codec]} data cannot be read ({error})") from None
 

@@ -86,8 +86,9 @@ class DesiredState:
         for message in self._consumer.consume(100, timeout=timeout):
             error = message.error()
             if error is None:
-                self._take((message.key() or b"").decode(errors="replace"), message.value())
-                self._position = (message.offset() or 0) + 1
+                offset = message.offset() or 0
+                self._take((message.key() or b"").decode(errors="replace"), message.value(), offset)
+                self._position = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._position = max(self._position, message.offset() or 0)
             elif not of_a_group(error):  # it is tried again, and what is known so far still holds
@@ -119,7 +120,7 @@ class DesiredState:
             self.there = True
         return True
 
-    def _take(self, key: str, payload: bytes | None) -> None:
+    def _take(self, key: str, payload: bytes | None, offset: int) -> None:
         """Anybody's records stand here, of other topologies and other versions. What cannot be read is told, and
         changes nothing: the record that stood under its key before still counts."""
         if key.startswith((GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_PREFIX)):
@@ -137,7 +138,8 @@ class DesiredState:
             self.unreadable[key] = str(error)
             log.error(
                 "record unreadable",
-                extra={"topic": FLOWS, "key": key, "reason": self.unreadable[key], "cluster": self.settings.alias,
+                extra={"topic": FLOWS, "partition": 0, "offset": offset, "key": key, "reason": self.unreadable[key],
+                       "cluster": self.settings.alias,
                        "remedy": "what stood there before still counts; write it again with `topology apply`, with the "
                        "version of Watershed that the workers have"},
             )  # fmt: skip

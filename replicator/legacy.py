@@ -32,8 +32,9 @@ class _Message(NamedTuple):
     value: bytes | None
 
 
-def messages_of(batch: Batch) -> list[Record]:
-    """The records of one entry of an old message set. Raises BadBatch with its source offset."""
+def messages_of(batch: Batch, most: int | None = None) -> list[Record]:
+    """The records of one entry of an old message set. most: bytes that it may hold (codecs.MOST). Raises BadBatch with
+    its source offset; Oversized for one that holds more."""
     data = bytes(batch.data)
     magic = data[MAGIC_AT]
     if zlib.crc32(memoryview(data)[_CRC_FROM:]) != _FRONT.unpack_from(data)[2]:
@@ -42,7 +43,7 @@ def messages_of(batch: Batch) -> list[Record]:
         (outer,) = _messages(data, magic)
         if outer.attributes & CODEC_BITS == 0:
             return [Record(outer.offset, outer.timestamp, encoded(outer.key, outer.value))]
-        return list(_unwrapped(outer, magic))
+        return list(_unwrapped(outer, magic, most))
     except TooMuch as error:
         raise Oversized(f"in format v{magic} {error}", batch.base) from None
     except (Undecodable, struct.error, IndexError) as error:
@@ -50,10 +51,12 @@ def messages_of(batch: Batch) -> list[Record]:
         raise BadBatch(f"in format v{magic} {reason}", batch.base) from None
 
 
-def _unwrapped(outer: _Message, magic: int) -> Iterator[Record]:
+def _unwrapped(outer: _Message, magic: int, most: int | None) -> Iterator[Record]:
     codec = outer.attributes & CODEC_BITS
     packed = outer.value or b""
-    inner = list(_messages(decompress(codec, repaired_lz4(packed) if codec == LZ4 and magic == 0 else packed), magic))
+    if codec == LZ4 and magic == 0:
+        packed = repaired_lz4(packed)
+    inner = list(_messages(decompress(codec, packed, most), magic))
     if not inner:
         raise Undecodable("wraps no message at all")
     shift = outer.offset - inner[-1].offset if magic == 1 else 0

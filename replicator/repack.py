@@ -10,6 +10,8 @@ Every batch is checked against its CRC before its records leave it (decision 001
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,6 +29,9 @@ MERGED: Final = 128 << 10  # bytes of records, uncompressed, at which a merged b
 # Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
 # next one, after the other partitions' turn.
 OPENED: Final = 16 << 20
+# Fetchers run side by side. A batch that holds more than OPENED takes several times that while it is made anew, so one
+# of them is opened at a time in a process.
+_LARGE: Final = threading.Lock()
 _A_RECORD: Final = 150  # bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes
 
 
@@ -73,7 +78,7 @@ class Repacking:
 
     `ready` holds what can be sent (a merged batch names the producer of its first), `rejected` the records that were
     left out. Records wait in here until their batch is full or `flush` is called. When `take` raises BadBatch, nothing
-    of that batch has been taken.
+    of that batch has been taken. `close` when all is done: others may wait to open a large batch.
     """
 
     terms: Terms
@@ -87,6 +92,7 @@ class Repacking:
     _epoch: int = -1
     _change: Callable[[Record], Record] | None = None
     _opened: int = 0
+    _has_large: bool = False  # we hold _LARGE
 
     def __post_init__(self) -> None:
         self._change = None if self.terms.change is None else self.terms.change()
@@ -113,7 +119,7 @@ class Repacking:
                 self.ready.append(batch)
                 return
         else:
-            stored = _records(batch, position)
+            stored = self._opened_records(batch, position)
         records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
         if self._alone is not None:
             first, self._alone = self._alone, None
@@ -131,6 +137,22 @@ class Repacking:
     def must_wait(self, batch: Batch, position: int) -> bool:
         """Whether it has to be opened, and as much was opened already as one answer may cost."""
         return self._is_spent() and not self._passes(batch, position)
+
+    def close(self) -> None:
+        """Let others open large batches. What was opened here must have been flushed."""
+        if self._has_large:
+            self._has_large = False
+            _LARGE.release()
+
+    def _opened_records(self, batch: Batch, position: int) -> list[Record]:
+        """The records of a batch that cannot pass; of a large one when no other is being worked on."""
+        if not self._has_large:
+            if batch.records * _A_RECORD <= OPENED:
+                with contextlib.suppress(Oversized):
+                    return _records(batch, position, OPENED)
+            _LARGE.acquire()
+            self._has_large = True
+        return _records(batch, position)
 
     def _is_spent(self) -> bool:
         return self._opened >= OPENED
@@ -201,7 +223,9 @@ class Repacking:
             if record.offset in refused:
                 out[record.offset] = refused[record.offset]
                 continue
-            smallest = min(len(built([record], codec, record.offset + 1).data) for codec in {batch.codec, NONE})
+            smallest = len(built([record], batch.codec, record.offset + 1).data)
+            if smallest > most and batch.codec != NONE:
+                smallest = min(smallest, len(built([record], NONE, record.offset + 1).data))
             if smallest > most:
                 reason = f"takes {smallest} bytes by itself, and the target takes {most}"
                 if not self.terms.isolate:
@@ -235,15 +259,15 @@ def cut(records: Sequence[Record], codec: int, end: int, limits: Limits, leader_
             )
 
 
-def _records(batch: Batch, position: int) -> list[Record]:
-    """Its records from `position` on."""
+def _records(batch: Batch, position: int, most: int | None = None) -> list[Record]:
+    """Its records from `position` on. most: bytes that it may hold (codecs.MOST)."""
     if batch.records == UNKNOWN:
-        opened: Callable[[Batch], list[Record]] = messages_of
+        opened: Callable[[Batch, int | None], list[Record]] = messages_of
     elif batch.codec >= len(NAMES):
         raise BadBatch(f"is packed by codec {batch.codec}, which this version does not know", batch.base, "unsupported")
     else:
         opened = records_of
-    records = opened(batch)
+    records = opened(batch, most)
     return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
 
 

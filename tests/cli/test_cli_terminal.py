@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 
 import click
@@ -66,3 +67,15 @@ def test_streams_come_back_when_a_command_fails() -> None:
 def test_log_lines_too() -> None:
     record = logging.makeLogRecord({"msg": "record invalid", "levelname": "WARNING", "key": HOSTILE})
     assert EventFormatter().format(record).isprintable()
+
+
+def test_a_warning_of_a_command_says_what_it_is_about() -> None:
+    """In a process of its own: without a handler, as commands are."""
+    program = (
+        "from cli.main import main; main(['rules'])\n"
+        "from clusters.control_values import InvalidRecord, tell_invalid\n"
+        "tell_invalid(InvalidRecord('cloud', 'watershed.status', 3, 41, 'k', 'not JSON'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "warning record invalid cluster=cloud topic=watershed.status partition=3 offset=41" in done.stderr
+    assert "deny it by an ACL" in done.stderr

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,10 +16,8 @@ from clusters import contact
 from clusters.contact import check_brokers
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
+from lab.hostile_broker import API_VERSIONS, NULL_ARRAY, Answer, HostileBroker, friendly
 
-API_VERSIONS, METADATA = 18, 3
-Answer = Callable[[int, int], bytes | None]
-NULL_ARRAY = b"\0\0" + b"\0" + b"\0" * 17  # with its length and its correlation id 28 bytes: what librdkafka aborts at
 TOPOLOGY = """apiVersion: topology/v1alpha1
 kind: Topology
 metadata: {{name: orders}}
@@ -41,77 +37,27 @@ HOSTILE = {
 }
 
 
-class Broker:
-    """Answers each connection's requests, and counts the connections."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.connections = answer, 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        self.address = f"127.0.0.1:{self.port}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
-            while head := stream.read(4):
-                key, version, correlation = struct.unpack_from(">hhi", stream.read(struct.unpack(">i", head)[0]))
-                body = self.answer(key, version)
-                if body is None:
-                    return
-                try:
-                    connection.sendall(struct.pack(">ii", 4 + len(body), correlation) + body)
-                except OSError:  # who has heard enough has gone
-                    return
-
-
-def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
-    """A broker that knows ApiVersions and Metadata and advertises these ports of 127.0.0.1."""
-
-    def answer(key: int, version: int) -> bytes | None:
-        if key == API_VERSIONS:
-            ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, highest))
-            return b"\0\0\3" + b"".join(struct.pack(">hhh", *each) + b"\0" for each in ranges) + b"\0\0\0\0\0"
-        brokers = [
-            struct.pack(">ih9si", number, 9, b"127.0.0.1", port) + b"\xff\xff"
-            for number, port in enumerate(advertised())
-        ]
-        throttle = b"\0\0\0\0" if version >= 3 else b""
-        return throttle + struct.pack(">i", len(brokers)) + b"".join(brokers) + b"\xff\xff\0\0\0\0\0\0\0\0"
-
-    return answer
-
-
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Broker]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], HostileBroker]]:
     monkeypatch.setattr(contact, "_known", {})
     with ExitStack() as stack:
 
-        def start(answer: Answer) -> Broker:
-            broker = Broker(answer)
+        def start(answer: Answer) -> HostileBroker:
+            broker = HostileBroker(answer)
             stack.callback(broker.close)
             return broker
 
         yield start
 
 
-def settings(*brokers: Broker) -> ConnectionSettings:
+def settings(*brokers: HostileBroker) -> ConnectionSettings:
     return ConnectionSettings("onprem", tuple(each.address for each in brokers))
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_an_answer_that_no_broker_gives_is_refused_by_address(started: Callable[[Answer], Broker], body: bytes) -> None:
+def test_an_answer_that_no_broker_gives_is_refused_by_address(
+    started: Callable[[Answer], HostileBroker], body: bytes
+) -> None:
     broker = started(lambda key, version: body)
     with pytest.raises(ProtocolError, match=rf"cluster onprem: {broker.address} gives an answer that no broker gives"):
         settings(broker).librdkafka()
@@ -120,7 +66,7 @@ def test_an_answer_that_no_broker_gives_is_refused_by_address(started: Callable[
 
 
 @pytest.mark.parametrize("highest", [1, 3, 4, 8, 13])
-def test_every_advertised_broker_is_asked_too(started: Callable[[Answer], Broker], highest: int) -> None:
+def test_every_advertised_broker_is_asked_too(started: Callable[[Answer], HostileBroker], highest: int) -> None:
     hostile = started(lambda key, version: NULL_ARRAY)
     friend = started(friendly(lambda: [hostile.port], highest))
     with pytest.raises(ProtocolError, match=hostile.address):
@@ -128,14 +74,16 @@ def test_every_advertised_broker_is_asked_too(started: Callable[[Answer], Broker
 
 
 @pytest.mark.parametrize("brokers", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\0\x7f\xff" + b"x" * 20])
-def test_brokers_that_cannot_be_in_the_answer_are_refused(started: Callable[[Answer], Broker], brokers: bytes) -> None:
+def test_brokers_that_cannot_be_in_the_answer_are_refused(
+    started: Callable[[Answer], HostileBroker], brokers: bytes
+) -> None:
     friend = friendly(list, 1)
     broker = started(lambda key, version: friend(key, version) if key == API_VERSIONS else brokers)
     with pytest.raises(ProtocolError, match=r"answer of .* bytes to Metadata"):
         check_brokers(settings(broker))
 
 
-def test_good_brokers_are_asked_once(started: Callable[[Answer], Broker]) -> None:
+def test_good_brokers_are_asked_once(started: Callable[[Answer], HostileBroker]) -> None:
     ports: list[int] = []
     one, two = (started(friendly(lambda: ports)) for _ in range(2))
     ports += [one.port, two.port]
@@ -144,7 +92,7 @@ def test_good_brokers_are_asked_once(started: Callable[[Answer], Broker]) -> Non
     assert (one.connections, two.connections) == (1, 1)
 
 
-def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], Broker]) -> None:
+def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], HostileBroker]) -> None:
     """Nobody there, somebody who closes, somebody who is silent, an address that is none."""
     gone = started(lambda key, version: None)
     gone.close()
@@ -157,7 +105,7 @@ def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], B
     assert time.monotonic() - began < 30
 
 
-def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[Answer], Broker]) -> None:
+def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[Answer], HostileBroker]) -> None:
     hostile = started(lambda key, version: NULL_ARRAY)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = (f"127.0.0.1:{silent.getsockname()[1]}", hostile.address)
@@ -166,7 +114,9 @@ def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[Answer],
 
 
 @pytest.mark.parametrize("ask", [["status"], ["plan"], ["scan", "--sample", "0s"]], ids=" ".join)
-def test_a_command_ends_with_a_message(started: Callable[[Answer], Broker], tmp_path: Path, ask: list[str]) -> None:
+def test_a_command_ends_with_a_message(
+    started: Callable[[Answer], HostileBroker], tmp_path: Path, ask: list[str]
+) -> None:
     """Not with SIGABRT, as librdkafka would have it end (docs/upstream/librdkafka-apiversions.md)."""
     brokers = [started(lambda key, version: NULL_ARRAY) for _ in range(2)]
     file = tmp_path / "orders.yaml"

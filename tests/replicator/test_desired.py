@@ -45,13 +45,15 @@ def desired():
     ],
 )
 def test_a_record_that_cannot_be_read_is_told_and_the_last_one_counts(desired, caplog, key, payload):
-    desired._take("a-to-b", WRITTEN)
+    desired._take("a-to-b", WRITTEN, 7)
     with caplog.at_level(logging.ERROR, "watershed.worker"):
-        desired._take(key, payload)
+        desired._take(key, payload, 7)
     assert desired.flows == {"a-to-b": RECORD}
     assert list(desired.unreadable) == [key]
-    assert [(each.message, each.key) for each in caplog.records] == [("record unreadable", key)]
-    desired._take(key, None)
+    assert [(each.message, each.key, each.partition, each.offset) for each in caplog.records] == [
+        ("record unreadable", key, 0, 7)
+    ]
+    desired._take(key, None, 7)
     assert desired.unreadable == {}
 
 
@@ -84,9 +86,9 @@ def test_a_worker_that_starts_while_a_leader_is_chosen_asks_again(desired):
 
 def test_the_loop_guard_knows_a_producer_by_its_last_readable_record(desired):
     producer = ProducerRecord(5, "a-to-b", ("a",), "sequence", "shop")
-    desired._take(producer.key, json.dumps(producer.to_json()).encode())
+    desired._take(producer.key, json.dumps(producer.to_json()).encode(), 7)
     for key in ("order|x", "a-to-b", producer.key, "producer|x", "producer|6"):
-        desired._take(key, b"not json")
+        desired._take(key, b"not json", 7)
     assert paths_in(desired) == {5: ("a",), 6: UNKNOWN}
-    desired._take("producer|6", None)
+    desired._take("producer|6", None, 7)
     assert paths_in(desired) == {5: ("a",)}

@@ -8,13 +8,11 @@ from confluent_kafka import Producer
 
 from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, slot_of
 from clusters.settings import ConnectionSettings
+from lab.attack.control_records import BAD_VALUES, KEY_KINDS
 from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
 from tests.replicator.states_scene import QUICK, create, in_state, produce, until, written
 
 pytestmark = pytest.mark.kafka
-
-BAD = (b"not json", b"[" * 50_000, b'{"schema":1,"at_ms":Infinity}', b'{"flow":["x"],"topology":["x"]}', b"\xff")
-KINDS = ("fleet/", "order|", "placement|", "producer|", "group|order|", "group|carried|", "alignment|", "withheld|")
 
 
 def put(settings: ConnectionSettings, records: list[tuple[str, str | None, bytes | None, int]]) -> None:
@@ -33,11 +31,13 @@ def test_workers_copy_whatever_stands_in_the_control_topics(kafka_pair, topic_na
     for topic in (fine, spoilt):
         produce(settings["onprem"], topic, 0, 50)
     applied(settings, plan)
-    keys = [f"{prefix}{topic_name}{at}" for prefix in ("", *KINDS) for at in range(len(BAD))]
-    strange = [(FLOWS, key, BAD[at % len(BAD)], 0) for at, key in enumerate(keys)]
-    strange += [(topic, topic_name, bad, slot) for topic in (LEDGER, STATUS) for slot in range(SLOTS) for bad in BAD]
+    keys = [f"{prefix}{topic_name}{at}" for prefix in ("", *KEY_KINDS) for at in range(len(BAD_VALUES))]
+    strange = [(FLOWS, key, BAD_VALUES[at % len(BAD_VALUES)], 0) for at, key in enumerate(keys)]
+    strange += [
+        (topic, topic_name, bad, slot) for topic in (LEDGER, STATUS) for slot in range(SLOTS) for bad in BAD_VALUES
+    ]
     slot, key = slot_of(flow, spoilt, 0), f"{flow}|{spoilt}|0|1.intruder|0"
-    put(cloud, [*strange, *((JOURNAL, None, bad, 0) for bad in BAD), (LEDGER, key, b"not json", slot)])
+    put(cloud, [*strange, *((JOURNAL, None, bad, 0) for bad in BAD_VALUES), (LEDGER, key, b"not json", slot)])
     try:
         with workers(plan, "cloud", tmp_path, QUICK) as start:
             start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -275,6 +277,68 @@ def test_what_must_be_opened_and_holds_too_much_names_the_true_reason(monkeypatc
     assert isinstance(sifted.refused, Oversized)
     assert (sifted.refused.state, sifted.position) == ("unsupported", 2)
     assert "holds more than 1000000 bytes, and it cannot be passed on without being opened" in str(sifted.refused)
+
+
+class Turn:
+    """Stands for the lock on large batches: whether it is held, and how often it was taken."""
+
+    def __init__(self) -> None:
+        self.taken, self.held = 0, False
+
+    def acquire(self) -> None:
+        assert not self.held
+        self.taken, self.held = self.taken + 1, True
+
+    def release(self) -> None:
+        assert self.held
+        self.held = False
+
+
+@pytest.mark.parametrize("end", ["whole", "refused", "broken"])
+def test_one_large_batch_is_opened_at_a_time(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several fetchers at once would each hold several times what a large batch holds."""
+    turn, held = Turn(), list[bool]()
+    monkeypatch.setattr(repack, "_LARGE", turn)
+    monkeypatch.setattr(repack, "OPENED", 50_000)
+    monkeypatch.setattr(codecs, "MOST", 99_000 if end == "refused" else 1_000_000)
+
+    def observed(*args: Any) -> Batch:
+        held.append(turn.held)
+        if end == "broken":
+            raise MemoryError
+        return built(*args)
+
+    monkeypatch.setattr(repack, "built", observed)
+    with pytest.raises(MemoryError) if end == "broken" else nullcontext():
+        sifted = sift(answer(data(0, offsets=(1,), size=100_000, codec="gzip")), 0)
+        assert (sifted.refused is None) == (end == "whole")
+    assert (turn.taken, turn.held) == (1, False)
+    assert held == ([] if end == "refused" else [True])
+
+
+def test_small_batches_wait_for_no_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn()
+    monkeypatch.setattr(repack, "_LARGE", turn)
+    log = [data(2 * at, offsets=(1,), size=100_000, codec="gzip") for at in range(3)]
+    assert spans(sift(answer(*log), 0)) == [(1, 1), (3, 1), (5, 1)]
+    assert turn.taken == 0
+
+
+@pytest.mark.parametrize(("count", "taken"), [(1_000, 0), (1_001, 1)])
+def test_many_records_are_large(count: int, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of seven bytes takes 150 of memory."""
+    turn = Turn()
+    monkeypatch.setattr(repack, "_LARGE", turn)
+    monkeypatch.setattr(repack, "OPENED", 150_000)
+    sift(answer(sealed(with_attributes(data(0, count, size=1, codec="gzip"), 0x09))), 0)
+    assert (turn.taken, turn.held) == (taken, False)
+
+
+def test_what_is_refused_keeps_nothing_that_was_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "MOST", 1_000_000)
+    refused = sift(answer(data(0, offsets=(1,), size=1_000_001, codec="gzip")), 0).refused
+    assert isinstance(refused, Oversized)
+    assert (refused.__traceback__, refused.__context__) == (None, None)
 
 
 def test_records_that_are_too_many_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

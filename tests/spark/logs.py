@@ -9,10 +9,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from clusters import batches
-from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from clusters.wire.messages import ProducePartition
+from lab.raw_batches import append_batches
 from spark.fingerprint import Record
 
 T0 = 1_700_000_000_000
@@ -104,17 +102,4 @@ def changed(log: Log, number: int, **fields: Any) -> Log:
 
 def append(settings: ConnectionSettings, topic: str, logs: Mapping[int, Log]) -> None:
     """Writes every batch as it is behind its partition's end, partition → batches. For clusters of one broker."""
-    with Admin(settings) as admin:
-        found = admin.topic(topic)
-    assert found is not None
-    link = connect(settings)
-    try:
-        for turn in range(max(map(len, logs.values()), default=0)):
-            now = {number: log[turn] for number, log in logs.items() if turn < len(log)}
-            link.send_produce(
-                tuple(ProducePartition(found.topic_id, number, (batch.raw(),)) for number, batch in now.items())
-            )
-            for answer in link.receive_produce():
-                assert answer.error == 0, (answer, now[answer.partition])
-    finally:
-        link.close()
+    append_batches(settings, topic, {number: [each.raw() for each in log] for number, log in logs.items()})

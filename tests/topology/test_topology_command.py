@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from clusters.rights import rights
 from cutover.groups.configs import _remedy
+from lab.pasted import paste
 from replicator.states import REMEDIES, Loud
 from topology import compile_path
 from topology.command import argument, command
@@ -35,13 +35,6 @@ HOSTILE = (
     "",
     "ünï ☃",
 )
-# Stands for every tool that our texts name: it tells its arguments, and does nothing.
-_STUB = f"""#!{sys.executable}
-import json, os, sys
-with open("called", "a") as told:
-    told.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
-"""
-TOOLS = ("kafka-acls", "kafka-configs", "kafka-topics", "kafka-consumer-groups", "kafka-delete-records", "topology")
 TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -61,20 +54,10 @@ migration:
 
 def run_script(script: str, folder: Path) -> list[list[str]]:
     """What a shell calls when it is given the script; nothing else may come of it."""
-    tools = folder / "tools"
-    tools.mkdir()
-    for name in TOOLS:
-        (tools / name).write_text(_STUB)
-        (tools / name).chmod(0o755)
-    here = folder / "here"
-    here.mkdir()
-    path = f"{tools}:/usr/bin:/bin"
-    done = subprocess.run(
-        ["bash"], input=script.encode(), cwd=here, env={"PATH": path}, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert [each.name for each in here.iterdir()] == ["called"]
-    return [json.loads(line) for line in (here / "called").read_text().splitlines()]
+    done = paste(script, folder)
+    assert (done.code, done.out, done.err, done.files) == (0, b"", b"", ())
+    assert done.calls
+    return [list(each) for each in done.calls]
 
 
 def hostile_plan(tmp_path: Path, group: str) -> Plan:

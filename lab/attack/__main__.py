@@ -1,0 +1,105 @@
+"""`python -m lab.attack [--attacks 2,7]`: run attacks, say of each whether the product holds.
+
+Exit codes: 0 all held, 1 at least one did not, 2 at least one could not be carried out (or wrong use).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from lab.attack import (
+    bombs,
+    control_records,
+    control_targets,
+    evil_answer,
+    forged_batch,
+    pasted_commands,
+    secret_references,
+)
+from lab.attack.outcome import Attack, NotCarriedOut, Verdict, exit_code, summary
+from lab.attack.scene import Scene, started_clusters
+from lab.errors import LabError
+
+ATTACKS: tuple[Attack, ...] = (
+    forged_batch.ATTACK,
+    pasted_commands.ATTACK,
+    secret_references.ATTACK,
+    evil_answer.ATTACK,
+    control_records.ATTACK,
+    bombs.ATTACK,
+    control_targets.ATTACK,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.attack", description=__doc__)
+    parser.add_argument("--attacks", default="", help="numbers with commas; default: all")
+    parser.add_argument("--dir", type=Path, help="where the evidence goes; default: .watershed/attack/TIME")
+    options = parser.parse_args(argv)
+    try:
+        chosen = choose(options.attacks, ATTACKS)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
+    folder = options.dir or Path(".watershed/attack") / time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
+    try:
+        verdicts = run(chosen, folder.resolve())
+    except KeyboardInterrupt:
+        print("interrupted: everything that was started has ended", file=sys.stderr)
+        return 130
+    print(f"{summary(verdicts)}; evidence: {folder}", flush=True)
+    return exit_code(verdicts)
+
+
+def choose(numbers: str, attacks: Sequence[Attack]) -> tuple[Attack, ...]:
+    """The attacks of these numbers, in their own order; all when none is named. Raises ValueError."""
+    known = {str(each.number): each for each in attacks}
+    wanted = [each.strip() for each in numbers.split(",") if each.strip()]
+    if strange := [each for each in wanted if each not in known]:
+        raise ValueError(f"ATTACKS={numbers}: there is no attack {', '.join(strange)}; there are {', '.join(known)}")
+    return tuple(attack for number, attack in known.items() if not wanted or number in wanted)
+
+
+def run(attacks: Iterable[Attack], folder: Path) -> list[Verdict]:
+    """One attack after the other; a line is printed as each ends. Clusters are started before the first that needs
+    them, and ended with the last."""
+    verdicts: list[Verdict] = []
+    with ExitStack() as stack:
+        bootstrap: dict[str, str] = {}
+        for attack in attacks:
+            try:
+                if attack.needs_clusters and not bootstrap:
+                    bootstrap |= stack.enter_context(started_clusters(folder / "clusters"))
+            except (NotCarriedOut, LabError) as error:
+                verdict = Verdict(attack, 0.0, problem=f"the clusters did not start: {error}")
+            else:
+                verdict = carried_out(attack, Scene(folder / str(attack.number), bootstrap))
+            verdicts.append(verdict)
+            print(verdict.line, flush=True)
+    return verdicts
+
+
+def carried_out(attack: Attack, scene: Scene) -> Verdict:
+    """Try one attack; whatever goes wrong on the way is a verdict, too."""
+    scene.folder.mkdir(parents=True)
+    began = time.monotonic()
+    try:
+        findings = attack.run(scene)
+    except NotCarriedOut as error:
+        return Verdict(attack, time.monotonic() - began, problem=str(error))
+    except Exception as error:  # noqa: BLE001  whatever it is, the attack was not carried out to its end
+        return Verdict(attack, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
+    return Verdict(attack, time.monotonic() - began, findings)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

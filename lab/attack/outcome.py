@@ -1,0 +1,85 @@
+"""What an attack is, and what came of it.
+
+An attack is held only when it was carried out. So each has controls: a harmless twin that has to pass, or the
+attacker's tool at work where nothing holds. A control that fails is `NotCarriedOut`, never `held`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lab.attack.scene import Scene
+
+
+class NotCarriedOut(Exception):
+    """The attack could not be tried: its set-up or one of its controls failed. Says nothing about the product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """number: of issue 15's finding. threat: in one sentence. needs_clusters: the lab's two real clusters."""
+
+    number: int
+    threat: str
+    run: Callable[[Scene], Findings]
+    needs_clusters: bool
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was done and seen, in a few words each, and what should have held and did not."""
+
+    done: str
+    seen: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def expect(self, holds: bool, seen: str, broken: str) -> None:
+        """Note what was seen where the product holds, or how it does not."""
+        (self.seen if holds else self.broken).append(seen if holds else broken)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one attack ended. findings None: it could not be carried out, and `problem` says why."""
+
+    attack: Attack
+    seconds: float
+    findings: Findings | None = None
+    problem: str = ""
+
+    @property
+    def word(self) -> str:
+        if self.findings is None:
+            return "NOT RUN"
+        return "NOT HELD" if self.findings.broken else "held"
+
+    @property
+    def line(self) -> str:
+        head = f"{self.attack.number}  {self.word:8}  {self.seconds:5.1f} s  {self.attack.threat}."
+        if self.findings is None:
+            return f"{head} Could not be carried out: {self.problem}"
+        told = self.findings.broken or self.findings.seen
+        return f"{head} Done: {self.findings.done}. Seen: {'; '.join(told)}."
+
+
+def require(holds: object, problem: str) -> None:
+    """For set-up and controls. Raises NotCarriedOut."""
+    if not holds:
+        raise NotCarriedOut(problem)
+
+
+def summary(verdicts: Iterable[Verdict]) -> str:
+    words = [each.word for each in verdicts]
+    told = [f"{words.count('held')} held", f"{words.count('NOT HELD')} not held"]
+    if not_run := words.count("NOT RUN"):
+        told.append(f"{not_run} could not be carried out")
+    return ", ".join(told)
+
+
+def exit_code(verdicts: Iterable[Verdict]) -> int:
+    """1: at least one is not held; 2: none of these, and at least one could not be carried out; else 0."""
+    words = {each.word for each in verdicts}
+    return 1 if "NOT HELD" in words else 2 if "NOT RUN" in words else 0

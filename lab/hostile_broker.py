@@ -1,0 +1,93 @@
+"""A listener on this machine that answers as a broker would, or as none ever does."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+API_VERSIONS, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 3, 17, 36
+Answer = Callable[[int, int], bytes | None]  # api key, version → body; None closes the connection
+# An ApiVersions answer with a null array: with its length and its correlation id 28 bytes, at which librdkafka aborts.
+NULL_ARRAY: Final = b"\0\0" + b"\0" + b"\0" * 17
+
+
+class HostileBroker:
+    """Answers each connection's requests, counts the connections, and keeps what it is sent (`heard`)."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer, self.connections, self.heard = answer, 0, b""
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self.address = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            while head := stream.read(4):
+                request = stream.read(struct.unpack(">i", head)[0])
+                self.heard += request
+                key, version, correlation = struct.unpack_from(">hhi", request)
+                body = self.answer(key, version)
+                if body is None:
+                    return
+                try:
+                    connection.sendall(struct.pack(">ii", 4 + len(body), correlation) + body)
+                except OSError:  # who has heard enough has gone
+                    return
+
+
+def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
+    """A broker that knows ApiVersions and Metadata and advertises these ports of 127.0.0.1."""
+
+    def answer(key: int, version: int) -> bytes | None:
+        if key == API_VERSIONS:
+            ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, highest))
+            return b"\0\0\3" + b"".join(struct.pack(">hhh", *each) + b"\0" for each in ranges) + b"\0\0\0\0\0"
+        brokers = [
+            struct.pack(">ih9si", number, 9, b"127.0.0.1", port) + b"\xff\xff"
+            for number, port in enumerate(advertised())
+        ]
+        throttle = b"\0\0\0\0" if version >= 3 else b""
+        return throttle + struct.pack(">i", len(brokers)) + b"".join(brokers) + b"\xff\xff\0\0\0\0\0\0\0\0"
+
+    return answer
+
+
+def asks_password(key: int, version: int) -> bytes | None:
+    """A broker that asks for SASL PLAIN, and hangs up with what it was told."""
+    if key == API_VERSIONS:
+        ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, 8), (SASL_HANDSHAKE, 0, 1), (SASL_AUTHENTICATE, 0, 1))
+        if version >= 3:
+            return (
+                b"\0\0"
+                + bytes([len(ranges) + 1])
+                + b"".join(struct.pack(">hhh", *r) + b"\0" for r in ranges)
+                + bytes(5)
+            )
+        rows = b"".join(struct.pack(">hhh", *each) for each in ranges)
+        return b"\0\0" + struct.pack(">i", len(ranges)) + rows + (bytes(4) if version else b"")
+    if key == SASL_HANDSHAKE:
+        return b"\0\0" + struct.pack(">i", 1) + b"\0\5PLAIN"
+    return None

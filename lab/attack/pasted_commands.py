@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from lab.attack.outcome import Attack, Findings, require
 from lab.attack.scene import Ended, Scene
@@ -54,8 +55,10 @@ def paste_what_is_printed(scene: Scene) -> Findings:
         "by bash"
     )
     quoted, refused = 0, 0
-    for number, group in enumerate(_HOSTILE):
-        printed = _acls(scene, group, f"hostile-{number}")
+    with ThreadPoolExecutor(2) as pool:
+        names = [f"hostile-{number}" for number in range(len(_HOSTILE))]
+        outputs = list(pool.map(lambda group, name: _acls(scene, group, name), _HOSTILE, names))
+    for number, (group, printed) in enumerate(zip(_HOSTILE, outputs, strict=True)):
         ran = paste(printed.out, scene.folder / f"shell-{number}")
         if ran.files or ran.code:
             findings.broken.append(f"with group {group!r} bash ended with {ran.code} and made {list(ran.files)}")

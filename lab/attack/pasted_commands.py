@@ -42,7 +42,7 @@ _COMMAND = re.compile(r"(?:^|[:=`]) *((?:topology|kafka-[a-z-]+)(?:\.sh)? [^`\n]
 
 
 def paste_what_is_printed(scene: Scene) -> Findings:
-    honest = _acls(scene, _HONEST, "honest")
+    honest = _acls(scene, _HONEST, "honest", "User:ops")
     done = paste(honest.out, scene.folder / "shell-honest")
     groups = [call[call.index("--group") + 1] for call in done.calls if "--group" in call]
     require(_HONEST in groups, f"the commands for an honest group do not name it: {groups} ({honest.how})")
@@ -74,9 +74,8 @@ def paste_what_is_printed(scene: Scene) -> Findings:
     return findings
 
 
-def _acls(scene: Scene, group: str, name: str) -> Ended:
+def _acls(scene: Scene, group: str, name: str, principal: str = f"User:w'; touch {_CANARY}; '") -> Ended:
     file = scene.file(f"{name}.yaml", _FILE.format(group=json.dumps(group)))
-    principal = f"User:w'; touch {_CANARY}; '"
     return scene.topology("acls", file, "--role", "migrate", "--format", "commands", "--principal", principal)
 
 

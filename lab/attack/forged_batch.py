@@ -61,9 +61,8 @@ def _see_the_proof(scene: Scene, findings: Findings, file: Path) -> None:
     proof = ended.json()
     require(proof.get("proven") == 2 * _HONEST, f"the honest records are not proven: {ended.how}: {ended.err}")
     counts = {name: proof.get(name, 0) for name in ("missing", "pending", "unverifiable")}
-    told = f"the proof has exit code {ended.code}, {proof['proven']} proven, " + ", ".join(
-        f"{count} {name}" for name, count in counts.items() if count
-    )
+    counted = [f"{count} {name}" for name, count in {"proven": proof["proven"], **counts}.items() if count]
+    told = f"the proof has exit code {ended.code}, {', '.join(counted)}"
     findings.expect(ended.code in (1, 3) and sum(counts.values()) == 1, told, told)
 
 

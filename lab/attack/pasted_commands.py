@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from lab.attack.outcome import Attack, Findings, require
 from lab.attack.scene import Ended, Scene
@@ -41,7 +42,7 @@ _COMMAND = re.compile(r"(?:^|[:=`]) *((?:topology|kafka-[a-z-]+)(?:\.sh)? [^`\n]
 
 
 def paste_what_is_printed(scene: Scene) -> Findings:
-    honest = _acls(scene, _HONEST, "honest")
+    honest = _acls(scene, _HONEST, "honest", "User:ops")
     done = paste(honest.out, scene.folder / "shell-honest")
     groups = [call[call.index("--group") + 1] for call in done.calls if "--group" in call]
     require(_HONEST in groups, f"the commands for an honest group do not name it: {groups} ({honest.how})")
@@ -54,8 +55,10 @@ def paste_what_is_printed(scene: Scene) -> Findings:
         "by bash"
     )
     quoted, refused = 0, 0
-    for number, group in enumerate(_HOSTILE):
-        printed = _acls(scene, group, f"hostile-{number}")
+    with ThreadPoolExecutor(2) as pool:
+        names = [f"hostile-{number}" for number in range(len(_HOSTILE))]
+        outputs = list(pool.map(lambda group, name: _acls(scene, group, name), _HOSTILE, names))
+    for number, (group, printed) in enumerate(zip(_HOSTILE, outputs, strict=True)):
         ran = paste(printed.out, scene.folder / f"shell-{number}")
         if ran.files or ran.code:
             findings.broken.append(f"with group {group!r} bash ended with {ran.code} and made {list(ran.files)}")
@@ -71,9 +74,8 @@ def paste_what_is_printed(scene: Scene) -> Findings:
     return findings
 
 
-def _acls(scene: Scene, group: str, name: str) -> Ended:
+def _acls(scene: Scene, group: str, name: str, principal: str = f"User:w'; touch {_CANARY}; '") -> Ended:
     file = scene.file(f"{name}.yaml", _FILE.format(group=json.dumps(group)))
-    principal = f"User:w'; touch {_CANARY}; '"
     return scene.topology("acls", file, "--role", "migrate", "--format", "commands", "--principal", principal)
 
 

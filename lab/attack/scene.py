@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class Scene:
 
     folder: Path
     bootstrap: Mapping[str, str] = field(default_factory=dict)
-    _commands: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))  # of commands; threads share it
 
     def file(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -95,8 +96,7 @@ class Scene:
 
     def topology(self, *arguments: object, environ: Mapping[str, str] | None = None) -> Ended:
         """Run the installed command and keep what it says."""
-        self._commands += 1
-        evidence = self.folder / f"{self._commands:02}-{_slug(arguments)}.txt"
+        evidence = self.folder / f"{next(self._numbers):02}-{_slug(arguments)}.txt"
         argv = [str(TOPOLOGY), *map(str, arguments)]
         try:
             done = subprocess.run(
@@ -117,8 +117,7 @@ class Scene:
     @contextmanager
     def worker(self, file: Path, target: str = TARGET) -> Iterator[Worker]:
         """A worker of the product, ended with the block."""
-        self._commands += 1
-        log = self.folder / f"{self._commands:02}-worker.txt"
+        log = self.folder / f"{next(self._numbers):02}-worker.txt"
         argv = [str(TOPOLOGY), "worker", str(file), "--target", target]
         process = spawn(argv, log, clean_environ())
         try:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,10 +16,8 @@ from clusters import contact
 from clusters.contact import check_brokers
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
+from tests.clusters.brokers import API_VERSIONS, NULL_ARRAY, Answer, Broker, friendly
 
-API_VERSIONS, METADATA = 18, 3
-Answer = Callable[[int, int], bytes | None]
-NULL_ARRAY = b"\0\0" + b"\0" + b"\0" * 17  # with its length and its correlation id 28 bytes: what librdkafka aborts at
 TOPOLOGY = """apiVersion: topology/v1alpha1
 kind: Topology
 metadata: {{name: orders}}
@@ -39,58 +35,6 @@ HOSTILE = {
     "nothing": b"",
     "no end": b"\0\0" + b"\xff" * 30,
 }
-
-
-class Broker:
-    """Answers each connection's requests, and counts the connections."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.connections = answer, 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        self.address = f"127.0.0.1:{self.port}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
-            while head := stream.read(4):
-                key, version, correlation = struct.unpack_from(">hhi", stream.read(struct.unpack(">i", head)[0]))
-                body = self.answer(key, version)
-                if body is None:
-                    return
-                try:
-                    connection.sendall(struct.pack(">ii", 4 + len(body), correlation) + body)
-                except OSError:  # who has heard enough has gone
-                    return
-
-
-def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
-    """A broker that knows ApiVersions and Metadata and advertises these ports of 127.0.0.1."""
-
-    def answer(key: int, version: int) -> bytes | None:
-        if key == API_VERSIONS:
-            ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, highest))
-            return b"\0\0\3" + b"".join(struct.pack(">hhh", *each) + b"\0" for each in ranges) + b"\0\0\0\0\0"
-        brokers = [
-            struct.pack(">ih9si", number, 9, b"127.0.0.1", port) + b"\xff\xff"
-            for number, port in enumerate(advertised())
-        ]
-        throttle = b"\0\0\0\0" if version >= 3 else b""
-        return throttle + struct.pack(">i", len(brokers)) + b"".join(brokers) + b"\xff\xff\0\0\0\0\0\0\0\0"
-
-    return answer
 
 
 @pytest.fixture

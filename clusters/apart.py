@@ -5,8 +5,8 @@ process that serves others (Airflow's api-server, its triggerer) therefore has i
 whose answers it takes as it takes what brokers say: in bounds, and of the right kind, or not at all.
 
 Who is asked about (a cluster, a topology) has a key. All keys share one process until it dies. Then those that were in
-it are two groups with a process each: those that had answered and those that had not, or halves. So who kills it is
-alone after a few deaths, and its process waits longer and longer (decision 0057).
+it are parted from those that were not, into two groups with a process each: those that had answered and those that had
+not, or halves. So who kills it is alone after a few deaths, and its process waits longer and longer (decision 0057).
 """
 
 from __future__ import annotations
@@ -140,12 +140,13 @@ class Child:
 
 @dataclass(eq=False)
 class _Group:
-    """Keys that share a process. names: what each is called, for messages. inside: who uses the process. heard: who was
-    answered by it."""
+    """Keys that share a process. names: what each is called, for messages. inside: who uses the process. used: who
+    has, since it began. heard: who was answered by it."""
 
     names: dict[Hashable, str] = field(default_factory=dict)
     child: Child | None = None
     inside: Counter[Hashable] = field(default_factory=Counter)
+    used: set[Hashable] = field(default_factory=set)
     heard: set[Hashable] = field(default_factory=set)
     deaths: int = 0  # in a row
     since: float = 0.0
@@ -181,9 +182,10 @@ class Apart:
                 wait_s = group.not_before - self._clock()
                 if wait_s > 0:
                     raise ProcessEnded(_told(group, name, wait_s))
-                group.heard, group.since = set(), self._clock()
+                group.used, group.heard, group.since = set(), set(), self._clock()
                 group.child = self._start(lambda child: self._ended(group, child))
             group.inside[key] += 1
+            group.used.add(key)
             group.unused_since = None
             return group.child
 
@@ -284,27 +286,34 @@ class Apart:
         with self._lock:
             if group.child is not child:
                 return  # ended by us
-            now, inside = self._clock(), list(group.inside)
-            group.child, group.how, group.parted = None, child.how, len(inside)
+            now, suspects = self._clock(), list(group.inside or group.used)
+            lived_s, group.child = now - group.since, None
             group.inside.clear()
-            parts = [group]
-            if len(inside) > 1 and len(self._groups) < MOST:
-                unheard = [key for key in inside if key not in group.heard]
-                away = unheard if 0 < len(unheard) < len(inside) else inside[len(inside) // 2 :]
-                parts.append(_Group({key: group.names.pop(key) for key in away}, how=child.how, parted=len(inside)))
-                self._groups.append(parts[1])
-                group.deaths = 0
-                wait_s = FIRST_WAIT_S
-            else:
-                group.deaths = 1 if now - group.since > GOOD_S else group.deaths + 1
-                wait_s = min(FIRST_WAIT_S * 2.0 ** min(group.deaths - 1, 10), LONGEST_WAIT_S)
+            names = [group.names[key] for key in suspects]
+            parts = self._parted(group, suspects)
             for each in parts:
+                each.how, each.parted = child.how, len(suspects)
+                each.deaths = 0 if len(parts) > 1 else 1 if lived_s > GOOD_S else each.deaths + 1
+                wait_s = min(FIRST_WAIT_S * 2.0 ** min(max(each.deaths - 1, 0), 10), LONGEST_WAIT_S)
                 each.not_before = now + wait_s
-            names = [name for part in parts for key, name in part.names.items() if key in inside]
         log.warning(
             "process ended",
-            extra={"reason": child.how, "pid": child.pid, "asked": names, "groups": len(parts), "wait_s": wait_s},
+            extra={"reason": child.how, "pid": child.pid, "asked": names, "groups": len(parts)},
         )
+
+    def _parted(self, group: _Group, suspects: list[Hashable]) -> list[_Group]:
+        """The groups of those who may have ended the process; who was not asked by it stays, suspected of nothing."""
+        heard = [key for key in suspects if key in group.heard]
+        unheard = [key for key in suspects if key not in group.heard]
+        half = len(suspects) // 2
+        found: list[_Group] = []
+        for part in (heard, unheard) if heard and unheard else (suspects[:half], suspects[half:]):
+            if part and len(part) < len(group.names) and len(self._groups) < MOST:
+                self._groups.append(_Group({key: group.names.pop(key) for key in part}))
+                found.append(self._groups[-1])
+            elif part and group not in found:
+                found.append(group)
+        return found
 
 
 def how_ended(code: int) -> str:

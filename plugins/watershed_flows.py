@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from plugins.watershed_apart import ask_apart
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_spark import spark_environment
 from plugins.watershed_state import freeze, frozen_plan, state_folder
@@ -233,29 +234,16 @@ def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
 
 def expected_partitions(plan: Plan) -> dict[str, set[tuple[str, int]]]:
     """Flow id → the (topic, partition) pairs of its source that it selects, as the source has them now."""
-    from clusters.admin import Admin
-    from clusters.settings import connection_settings
-
-    running = [flow for flow in plan.flows if flow.state == "running"]
-    wanted = {}
-    for alias in sorted({flow.source for flow in running}):
-        with Admin(connection_settings(plan.cluster(alias))) as admin:
-            topics = admin.topics().values()
-        for flow in (flow for flow in running if flow.source == alias):
-            wanted[str(flow.id)] = _selected(flow, topics)
-    return wanted
+    told = ask_apart(plan.topology, "plugins.watershed_looks:expected_partitions", {"plan": plan.hash})
+    return {flow: {(topic, partition) for topic, partition in places} for flow, places in told.items()}
 
 
 def look(plan: Plan) -> dict[str, Any]:
     """The newest report of every partition of the plan's flows, by its key."""
-    from clusters.settings import connection_settings
-    from clusters.status import read_status
+    from clusters.status import PartitionStatus
 
-    running = [flow for flow in plan.flows if flow.state == "running"]
-    ours = {str(flow.id) for flow in running}
-    targets = sorted({flow.target for flow in running})
-    reports = [r for alias in targets for r in read_status(connection_settings(plan.cluster(alias)))]
-    return {report.key: report for report in reports if report.flow in ours}
+    told = ask_apart(plan.topology, "plugins.watershed_looks:newest_reports", {"plan": plan.hash})
+    return {report.key: report for report in map(PartitionStatus.from_json, told)}
 
 
 def judge(wanted: dict[str, set[tuple[str, int]]], view: dict[str, Any]) -> Judgement:
@@ -279,7 +267,3 @@ def dead_fleets(folders: Sequence[str]) -> str:
         f"the fleet in {each.folder} has ended (exit {each.exit_code()}); its log ends with:\n{each.tail()}"
         for each in dead
     )
-
-
-def _selected(flow: PlanFlow, topics: Any) -> set[tuple[str, int]]:
-    return {(str(t.name), p) for t in topics if flow.selects(str(t.name)) for p in range(t.partitions)}

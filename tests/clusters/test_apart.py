@@ -325,10 +325,20 @@ def test_who_is_not_asked_is_not_suspected(asked: Apart, clock: Clock) -> None:
     enter(asked, "b")
     asked.leave("a", child)
     child.die()
+    assert "nothing else" in asked.why("b", "cluster b")
+    other = enter(asked, "a")  # at once
     clock.now += FIRST_WAIT_S
     enter(asked, "b").die()
-    assert "nothing else" in asked.why("b", "cluster b")
-    assert asked.why("a", "cluster a") == asked.why("b", "cluster a")  # they share it still
+    assert "2 times in a row" in asked.why("b", "cluster b")
+    assert enter(asked, "a") is other
+
+
+def test_who_asked_last_is_suspected_when_nobody_asks(asked: Apart) -> None:
+    for key in ("a", "b", "c"):
+        child = enter(asked, key)
+        asked.leave(key, child)
+    child.die()
+    assert all("2 others" in asked.why(key, f"cluster {key}") for key in ("a", "b", "c"))
 
 
 def test_a_process_that_nobody_uses_is_ended_and_one_that_is_used_is_not(clock: Clock) -> None:

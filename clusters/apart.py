@@ -183,7 +183,10 @@ class Apart:
                 if wait_s > 0:
                     raise ProcessEnded(_told(group, name, wait_s))
                 group.used, group.heard, group.since = set(), set(), self._clock()
-                group.child = self._start(lambda child: self._ended(group, child))
+                try:
+                    group.child = self._start(lambda child: self._ended(group, child))
+                except OSError as error:
+                    raise ProcessEnded(f"no process to ask {name} could be started: {error}") from None
             group.inside[key] += 1
             group.used.add(key)
             group.unused_since = None

@@ -13,6 +13,8 @@ from typing import Any
 from clusters.apart import Apart, CallFailed
 from clusters.errors import ClusterError
 
+ANSWER_S = 600.0  # of questions to several clusters, each of which may be slow to answer
+
 
 class AskFailed(Exception):
     """The question raised what is no ClusterError. kind: the name of its class."""
@@ -33,7 +35,7 @@ def asking() -> Apart:
 def ask_apart(topology: str, function: str, arguments: Mapping[str, Any]) -> Any:
     """`module:function` there, with arguments and answer as JSON. Raises ClusterError, AskFailed."""
     try:
-        return asking().call(topology, name_of(topology), function, arguments)
+        return asking().call(topology, name_of(topology), function, arguments, ANSWER_S)
     except CallFailed as failed:
         if failed.kind == ClusterError.__name__:
             raise

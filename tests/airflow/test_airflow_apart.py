@@ -178,3 +178,18 @@ def test_looks_at_flows_load_nothing_of_airflow() -> None:
     asked = "import sys, plugins.watershed_looks, clusters.following_apart; print('airflow' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "False"
+
+
+def test_dags_are_made_without_a_kafka_client(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the DAG processor nor the scheduler can be aborted by a broker."""
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(tmp_path))
+    page_world.plan_in(tmp_path, page_world.one(page_world.ADDRESS))
+    asked = (
+        "import importlib, pathlib, sys\n"
+        "found = [importlib.import_module(f'dags.{p.stem}') for p in pathlib.Path('dags').glob('[!_]*.py')]\n"
+        "assert any('migrate__shop' in dir(each) for each in found), [dir(each) for each in found]\n"
+        "print('confluent_kafka' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, cwd=root, timeout=240)
+    assert told.stdout.splitlines()[-1:] == ["False"], told.stderr

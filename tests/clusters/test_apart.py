@@ -355,6 +355,14 @@ def test_a_process_that_nobody_uses_is_ended_and_one_that_is_used_is_not(clock: 
     assert again.done == ""
 
 
+def test_a_process_that_cannot_be_started_is_told(clock: Clock) -> None:
+    def start(_on_end: object) -> Child:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with pytest.raises(ProcessEnded, match="no process to ask cluster a could be started: .*temporarily unavailable"):
+        enter(Apart(start, clock), "a")
+
+
 def test_nothing_is_started_once_it_stops(asked: Apart) -> None:
     child = enter(asked, "a")
     asked.stop()

@@ -359,7 +359,7 @@ def test_a_process_that_cannot_be_started_is_told(clock: Clock) -> None:
     def start(_on_end: object) -> Child:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    with pytest.raises(ProcessEnded, match="no process to ask cluster a could be started: .*temporarily unavailable"):
+    with pytest.raises(ProcessEnded, match=r"no process to ask cluster a could be started: .*temporarily unavailable"):
         enter(Apart(start, clock), "a")
 
 

@@ -418,19 +418,6 @@ def test_without_a_user_there_is_nothing(look: Open, browser: Browser, site: Sit
     context.close()
 
 
-def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_path: Path) -> None:
-    """The last test of the module: it ends the broker."""
-    from lab import clusters
-
-    page = look("/replication/#topology=shop")
-    page.wait_for_selector(".arrow.state-running, .arrow.state-catching_up")
-    clusters.stop(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
-    page.wait_for_selector(".cluster.silent")
-    page.wait_for_selector(".arrow.state-silent")
-    assert "has not answered for" in page.locator(".problems").inner_text()
-    assert page.locator("[data-key='row onprem-to-cloud']").count() == 1
-
-
 def test_a_broker_that_aborts_the_kafka_client_stops_neither_airflow_nor_the_other_cluster(site: Site) -> None:
     """Airflow's api-server is this process: it would have ended with the first look."""
     told = "process that asks cluster reef, and nothing else, ended"
@@ -445,3 +432,16 @@ def _until_told(site: Site, wanted: Callable[[dict[str, dict[str, Any]]], bool])
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
     return found
+
+
+def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_path: Path) -> None:
+    """The last test of the module: it ends the broker."""
+    from lab import clusters
+
+    page = look("/replication/#topology=shop")
+    page.wait_for_selector(".arrow.state-running, .arrow.state-catching_up")
+    clusters.stop(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
+    page.wait_for_selector(".cluster.silent")
+    page.wait_for_selector(".arrow.state-silent")
+    assert "has not answered for" in page.locator(".problems").inner_text()
+    assert page.locator("[data-key='row onprem-to-cloud']").count() == 1

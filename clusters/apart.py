@@ -48,7 +48,7 @@ class ProcessEnded(ClusterError):
 class CallFailed(ClusterError):
     """What the call raised in its process. kind: the name of its class, `ClusterError` for all of those."""
 
-    def __init__(self, text: str, kind: str) -> None:
+    def __init__(self, text: str, kind: str = "ClusterError") -> None:
         super().__init__(text)
         self.kind = kind
 

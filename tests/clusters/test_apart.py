@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -388,3 +389,9 @@ def test_endings_have_names() -> None:
     assert how_ended(-9) == "signal 9, SIGKILL"
     assert how_ended(-99) == "signal 99"
     assert how_ended(0) == "exit code 0"
+
+
+@pytest.mark.parametrize("error", [CallFailed("no", "KeyError"), ProcessEnded("gone")], ids=["failed", "ended"])
+def test_they_can_be_pickled_as_all_errors_of_clusters(error: ClusterError) -> None:
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))

@@ -14,12 +14,15 @@ Answer = Callable[[int, int], bytes | None]  # api key, version → body; None c
 # An ApiVersions answer with a null array: with its length and its correlation id 28 bytes, at which librdkafka aborts.
 NULL_ARRAY: Final = b"\0\0" + b"\0" + b"\0" * 17
 
+_OURS = b"\x0awatershed\x021\x00"  # how `clusters.contact` says who asks
+
 
 class HostileBroker:
-    """Answers each connection's requests, counts the connections, and keeps what it is sent (`heard`)."""
+    """Answers each connection's requests, counts the connections, and keeps what it is sent (`heard`). two_faced:
+    rightly to Watershed's own reader, and to librdkafka as aborts it."""
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.connections, self.heard = answer, 0, b""
+    def __init__(self, answer: Answer, *, two_faced: bool = False) -> None:
+        self.answer, self.connections, self.heard, self.two_faced = answer, 0, b"", two_faced
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
         self.address = f"127.0.0.1:{self.port}"
@@ -50,6 +53,8 @@ class HostileBroker:
                 self.heard += request
                 key, version, correlation = struct.unpack_from(">hhi", request)
                 body = self.answer(key, version)
+                if self.two_faced and key == API_VERSIONS and _OURS not in request:
+                    body = NULL_ARRAY
                 if body is None:
                     return
                 try:

@@ -15,6 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from plugins.watershed_apart import AskFailed, ask_apart
 from plugins.watershed_courses import planned
 from plugins.watershed_journal import chain_of, done_waves
 from plugins.watershed_spark import SETTLE_SECONDS
@@ -99,7 +100,7 @@ class Soaked(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         loop, said = asyncio.get_running_loop(), ""
         await asyncio.sleep(self.settle_seconds)
-        watch = Watch(frozen_plan(self.plan).read())
+        watch = WatchApart(frozen_plan(self.plan).read())
         while True:
             try:
                 text, problem, over = await loop.run_in_executor(LOOKING, watch.look)
@@ -139,6 +140,39 @@ class Watch:
         left = [wave for wave in moved if wave.soaked_ms > now]
         when = ", ".join(f"{wave.wave} until {utc(wave.soaked_ms)}" for wave in left)
         return (f"nobody writes to the source; soaking: {when}" if left else "every wave has soaked"), "", not left
+
+
+class WatchApart:
+    """A `Watch` whose looks are taken in a process apart, for the triggerer."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ends: dict[str, Any] = {}
+
+    def look(self) -> tuple[str, str, bool]:
+        """As `Watch.look`. Raises AirflowException, AirflowFailException."""
+        from clusters.errors import ClusterError
+
+        about = {"plan": self.plan.hash, "ends": self.ends}
+        try:
+            told = ask_apart(self.plan.topology, "plugins.watershed_after:look_apart", about)
+        except ClusterError as problem:
+            raise AirflowException(str(problem)) from None
+        except AskFailed as failed:
+            is_final = failed.kind == AirflowFailException.__name__
+            raise (AirflowFailException if is_final else AirflowException)(str(failed)) from None
+        self.ends = told["ends"]
+        return told["seen"], told["problem"], told["over"]
+
+
+def look_apart(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
+    """One look, in the process apart; `ends` goes from one to the next."""
+    from cutover.offsets import from_json, to_json
+
+    watch = Watch(frozen_plan(plan).read())
+    watch.ends = {run: from_json(each) for run, each in ends.items()}
+    seen, problem, over = watch.look()
+    return {"seen": seen, "problem": problem, "over": over, "ends": {r: to_json(e) for r, e in watch.ends.items()}}
 
 
 class Stranded(Exception):

@@ -12,6 +12,7 @@ A task that was killed is tried again: the journal decides what is left to do. A
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -44,6 +45,7 @@ from plugins.watershed_steps import (
     steps_now,
     take_back,
 )
+from plugins.watershed_steps_apart import finish_apart
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
 RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
-# Steps that wait in the triggerer sleep in threads: one each, of which many must fit.
+# Steps that wait in the triggerer are looked at by threads: one each, of which many must fit.
 WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 
 
@@ -258,7 +260,7 @@ class WatcherOperator(BaseOperator):
 
 
 class StepFinished(BaseTrigger):
-    """Does the rest of waiting steps in a thread of the triggerer, and fires when it is over or needs a worker."""
+    """Has the rest of waiting steps done in a process apart, and fires when it is over or needs a worker."""
 
     def __init__(self, order: Order | dict[str, Any]) -> None:
         super().__init__()
@@ -270,19 +272,12 @@ class StepFinished(BaseTrigger):
         return "plugins.watershed_cutover.StepFinished", {"order": self.order.to_json()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        patience = Patience(None)
+        stop = threading.Event()
         await asyncio.sleep(SETTLE_SECONDS)
         try:
-            result = await asyncio.get_running_loop().run_in_executor(
-                WAITING, run_steps, self.order, self.log, ask_later, patience.sleep
-            )
-            text = f"{result.state} {result.reason}".strip()
-        except (ProofNeeded, StandbyNeeded, ApprovalNeeded) as needed:
-            text = f"needs {needed}"
-        except AirflowException as problem:  # the task looks for itself, and says it
-            text = f"needs a worker: {problem}"
+            text = await asyncio.get_running_loop().run_in_executor(WAITING, finish_apart, self.order, self.log, stop)
         finally:
-            patience.stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
+            stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
         yield TriggerEvent({"seen": text})
 
 

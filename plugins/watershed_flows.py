@@ -13,12 +13,12 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from plugins.watershed_apart import ask_apart
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_spark import spark_environment
 from plugins.watershed_state import freeze, frozen_plan, state_folder
 
 if TYPE_CHECKING:
-    from clusters.flows import FlowRecord
     from topology.plan import Plan, PlanFlow
 
 SERVED = ("running", "catching_up")
@@ -242,38 +242,17 @@ class Wanted:
 
 def expected_partitions(plan: Plan) -> Wanted:
     """What `watershed.flows` wants of the plan's running flows now: a migration stops flows, and retires topics."""
-    from clusters.admin import Admin
-    from clusters.flows import read_flows
-    from clusters.settings import connection_settings
-
-    running = [flow for flow in plan.flows if flow.state == "running"]
-    records = {
-        alias: read_flows(connection_settings(plan.cluster(alias)))
-        for alias in sorted({each.target for each in running})
-    }
-    found = Wanted({})
-    for alias in sorted({flow.source for flow in running}):
-        with Admin(connection_settings(plan.cluster(alias))) as admin:
-            topics = admin.topics().values()
-        for flow in (flow for flow in running if flow.source == alias):
-            record = records[flow.target].get(str(flow.id))
-            if record is not None and record.state != "running":
-                found.standing[str(flow.id)] = record.state
-            else:
-                found.places[str(flow.id)] = _selected(flow if record is None else record, topics)
-    return found
+    told = ask_apart(plan.topology, "plugins.watershed_looks:expected_partitions", {"plan": plan.hash})
+    places = {flow: {(topic, partition) for topic, partition in found} for flow, found in told["places"].items()}
+    return Wanted(places, told["standing"])
 
 
 def look(plan: Plan) -> dict[str, Any]:
     """The newest report of every partition of the plan's flows, by its key."""
-    from clusters.settings import connection_settings
-    from clusters.status import read_status
+    from clusters.status import PartitionStatus
 
-    running = [flow for flow in plan.flows if flow.state == "running"]
-    ours = {str(flow.id) for flow in running}
-    targets = sorted({flow.target for flow in running})
-    reports = [r for alias in targets for r in read_status(connection_settings(plan.cluster(alias)))]
-    return {report.key: report for report in reports if report.flow in ours}
+    told = ask_apart(plan.topology, "plugins.watershed_looks:newest_reports", {"plan": plan.hash})
+    return {report.key: report for report in map(PartitionStatus.from_json, told)}
 
 
 def judge(wanted: Wanted, view: dict[str, Any]) -> Judgement:
@@ -297,7 +276,3 @@ def dead_fleets(folders: Sequence[str]) -> str:
         f"the fleet in {each.folder} has ended (exit {each.exit_code()}); its log ends with:\n{each.tail()}"
         for each in dead
     )
-
-
-def _selected(flow: PlanFlow | FlowRecord, topics: Any) -> set[tuple[str, int]]:
-    return {(str(t.name), p) for t in topics if flow.selects(str(t.name)) for p in range(t.partitions)}

@@ -1,7 +1,8 @@
 """What the page knows of the clusters: one thread a cluster follows its control topics while somebody looks.
 
 No request of a browser ever reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer;
-a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread.
+a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread. The threads ask a
+process apart (`clusters.apart`), which alone holds Kafka's client: a broker can end that one, not the api-server.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from clusters.apart import Apart
 from clusters.control import FLOWS, JOURNAL, STATUS
 from clusters.control_values import decoded, understood
 from clusters.flows import NOT_FLOWS, FlowRecord
-from clusters.following import Following, Seen
-from clusters.settings import ConnectionSettings, connection_settings
+from clusters.following import Seen
+from clusters.following_apart import FollowingApart
 from clusters.status import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
@@ -137,7 +140,7 @@ class View:
 class Reader:
     """Follows one cluster in a thread of its own, for as long as `look` is called now and then."""
 
-    def __init__(self, cluster: PlanCluster, follow: Callable[[ConnectionSettings], Following] = Following) -> None:
+    def __init__(self, cluster: PlanCluster, follow: Callable[[PlanCluster], FollowingApart]) -> None:
         self.cluster = cluster
         self._follow = follow
         self._snapshot = Snapshot()
@@ -170,19 +173,19 @@ class Reader:
     def _run(self) -> None:
         while self._wanted:
             try:
-                with self._follow(connection_settings(self.cluster)) as following:
+                with self._follow(self.cluster) as following:
                     self._read(following)
             except Exception as error:  # noqa: BLE001 (whatever it is: it is said on the page, and tried again)
                 self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
                 self._stop.wait(AGAIN_S)
 
-    def _read(self, following: Following) -> None:
+    def _read(self, following: FollowingApart) -> None:
         view = View()
         while self._wanted:
             following.ask(ANSWER_S)
             answered_at = time.time()
+            found = following.read(0.0)
             with _TURN:
-                found = following.read(0.0)
                 view.take(found)
             if following.complete:
                 self._snapshot = view.snapshot(answered_at)
@@ -196,6 +199,7 @@ class Readers:
 
     def __init__(self) -> None:
         self._readers: dict[PlanCluster, Reader] = {}
+        self._apart = Apart()
         self._lock = threading.Lock()
         atexit.register(self.stop)
 
@@ -206,13 +210,14 @@ class Readers:
             if reader is None:
                 if len(self._readers) >= CLUSTERS:
                     return Snapshot(problem=f"not read: this page follows {CLUSTERS} clusters already")
-                reader = self._readers[cluster] = Reader(cluster)
+                reader = self._readers[cluster] = Reader(cluster, partial(FollowingApart, self._apart))
         return reader.look()
 
     def stop(self) -> None:
-        """Within two seconds or so: a client of Kafka in a thread that the interpreter ends may crash it."""
+        """Within two seconds or so."""
         for reader in self._readers.values():
             reader.stop()
+        self._apart.stop()
         deadline = time.monotonic() + 2 * WAIT_S
         for reader in self._readers.values():
             reader.join(max(0.0, deadline - time.monotonic()))

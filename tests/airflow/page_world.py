@@ -101,6 +101,12 @@ def ten(address: str) -> str:
     return _text("sites", clusters | {"archive": NOBODY}, flows)
 
 
+def strait(address: str, other: str) -> str:
+    """Two clusters, the second at an address of its own."""
+    clusters = {"hub": _spelt(address, 0), "reef": other}
+    return _text("strait", clusters, [("reef", "hub", "orders", "")])
+
+
 def hundred(address: str) -> str:
     """Fifty shops, each with orders that come and prices that go, through one hub."""
     names = [f"shop-{number:02}" for number in range(1, 51)]

@@ -119,7 +119,7 @@ class Watching:
 
 def event_of(watch: Watching, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(watershed_after, "frozen_plan", lambda _hash: type("F", (), {"read": staticmethod(a_plan)}))
-    monkeypatch.setattr(watershed_after, "Watch", lambda _plan: watch)
+    monkeypatch.setattr(watershed_after, "WatchApart", lambda _plan: watch)
 
     async def first() -> Any:
         return await anext(Soaked("sha256:1", poll_seconds=0.0, settle_seconds=0.0).run())

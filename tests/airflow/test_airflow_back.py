@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from plugins import watershed_cutover, watershed_steps, watershed_waves
+from plugins import watershed_cutover, watershed_steps, watershed_steps_apart, watershed_waves
 from plugins.watershed_courses import AS_DECLARED, EVERYTHING, planned, rows_of
 from plugins.watershed_journal import done_waves
 from plugins.watershed_process import Detached
 from plugins.watershed_spark import attach_or_start
 from plugins.watershed_steps import Order, Patience
 from plugins.watershed_waves import BeginWaveOperator, EndWaveOperator
+from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, FakeLog, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
@@ -54,6 +55,8 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
     for module in (watershed_cutover, watershed_steps, watershed_waves):
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(Order, "migration", migration)
+    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
+    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(watershed_waves, "chain_of", lambda _plan: world.chain())  # type: ignore[attr-defined]

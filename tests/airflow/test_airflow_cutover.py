@@ -26,7 +26,7 @@ from cutover.driver import Migration
 from cutover.errors import Superseded
 from cutover.journal.chain import outcome_of
 from cutover.observations import Observation
-from plugins import watershed_cutover, watershed_steps
+from plugins import watershed_cutover, watershed_steps, watershed_steps_apart
 from plugins.watershed_courses import AS_DECLARED, STRATEGIES, Row, planned, rows_of, spans_of
 from plugins.watershed_cutover import (
     CutoverApprovalOperator,
@@ -38,6 +38,7 @@ from plugins.watershed_process import Detached
 from plugins.watershed_spark import ProcessEnded, attach_or_start
 from plugins.watershed_state import FrozenPlan
 from plugins.watershed_steps import Order, Patience, StillWaiting
+from tests.airflow.here import asked_here
 from tests.cutover.world import GROUP, POLICY, PRODUCER, FakeLog, World, a_migration, a_plan
 
 RUN = "manual__1"
@@ -79,6 +80,8 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
 
     monkeypatch.setattr(Order, "migration", migration)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
+    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
+    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
     for module in (watershed_cutover, watershed_steps):
         monkeypatch.setattr(module, "frozen_plan", lambda plan: FrozenPlan(plan, state))
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby

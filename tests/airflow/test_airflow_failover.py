@@ -19,7 +19,7 @@ from cutover.driver import Migration
 from cutover.failover.loss import Loss, PartitionLoss, declared
 from cutover.journal.chain import Journal, outcome_of
 from cutover.observations import PartitionSight
-from plugins import watershed_cutover, watershed_steps, watershed_waves
+from plugins import watershed_cutover, watershed_steps, watershed_steps_apart, watershed_waves
 from plugins.watershed_courses import AS_DECLARED, EVERYTHING, NOTHING_CHOSEN, Choices, course_of, planned, rows_of
 from plugins.watershed_evidence import evidence_text
 from plugins.watershed_params import choices_of
@@ -27,6 +27,7 @@ from plugins.watershed_process import Detached
 from plugins.watershed_spark import attach_or_start
 from plugins.watershed_steps import Order, Patience
 from plugins.watershed_waves import BeginWaveOperator
+from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.failover_world import FailoverWorld, a_dead_source
 from tests.cutover.world import EVIDENCE, GROUP, PRODUCER, FakeLog
@@ -66,6 +67,8 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
     for module in (watershed_cutover, watershed_steps, watershed_waves):
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(Order, "migration", migration)
+    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
+    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_detail: None)

@@ -19,6 +19,7 @@ import pytest
 from clusters.control import ControlWriter
 from clusters.settings import ConnectionSettings
 from clusters.status import PartitionStatus, write_status
+from lab.hostile_broker import HostileBroker, friendly
 from tests.airflow import page_world, ui
 from topology.plan import Plan
 
@@ -59,6 +60,13 @@ class Site:
         with urllib.request.urlopen(asked, timeout=120) as answer:
             return str(json.load(answer)["access_token"])
 
+    def clusters(self, topology: str) -> dict[str, dict[str, Any]]:
+        """What the page says of each cluster, by alias."""
+        asked = urllib.request.Request(f"{self.url}/replication/api/flows?topology={topology}")
+        asked.add_header("Authorization", f"Bearer {self.token('view')}")
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            return {each["alias"]: each for each in json.load(answer)["clusters"]}
+
     def report(self, states: dict[str, str]) -> None:
         for plan in self.plans.values():
             page_world.report(self.settings, plan, states)
@@ -79,6 +87,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> It
         texts = (page_world.one, page_world.ten, page_world.hundred)
         plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
         settings = ConnectionSettings("hub", (address,))
+        reef = HostileBroker(friendly(list), two_faced=True)
+        stack.callback(reef.close)
+        page_world.record(settings, page_world.plan_in(topologies, page_world.strait(address, reef.address)))
         harbour = page_world.plan_in(topologies, page_world.with_a_way_back(address, "harbour"))
         for plan in plans.values():
             page_world.record(settings, plan)
@@ -405,6 +416,22 @@ def test_without_a_user_there_is_nothing(look: Open, browser: Browser, site: Sit
     assert answer.status == 401
     assert page.locator("script").count() == 0
     context.close()
+
+
+def test_a_broker_that_aborts_the_kafka_client_stops_neither_airflow_nor_the_other_cluster(site: Site) -> None:
+    """Airflow's api-server is this process: it would have ended with the first look."""
+    told = "process that asks cluster reef, and nothing else, ended"
+    seen = _until_told(site, lambda each: told in str(each["reef"]["problem"]))
+    assert "signal 6, SIGABRT" in str(seen["reef"]["problem"])
+    _until_told(site, lambda each: each["hub"]["state"] == "answers" and told in str(each["reef"]["problem"]))
+
+
+def _until_told(site: Site, wanted: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while not wanted(found := site.clusters("strait")):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+    return found
 
 
 def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""What Airflow's triggerer asks of clusters, it asks in a process apart (`clusters.apart`, decision 0057).
+
+All waiting tasks of an Airflow share the triggerer. One topology's broker that ends the Kafka client must not end it.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from clusters.apart import Apart, CallFailed
+from clusters.errors import ClusterError
+
+ANSWER_S = 600.0  # of questions to several clusters, each of which may be slow to answer
+
+
+class AskFailed(Exception):
+    """The question raised what is no ClusterError. kind: the name of its class."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@cache
+def asking() -> Apart:
+    """One a process of Airflow; nothing is started before somebody asks."""
+    found = Apart()
+    atexit.register(found.stop)
+    return found
+
+
+def ask_apart(topology: str, function: str, arguments: Mapping[str, Any]) -> Any:
+    """`module:function` there, with arguments and answer as JSON. Raises ClusterError, AskFailed."""
+    try:
+        return asking().call(topology, name_of(topology), function, arguments, ANSWER_S)
+    except CallFailed as failed:
+        if failed.kind == ClusterError.__name__:
+            raise
+        raise AskFailed(str(failed), failed.kind) from None
+
+
+def name_of(topology: str) -> str:
+    return f"the clusters of topology {topology}"

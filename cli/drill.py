@@ -224,13 +224,12 @@ def _show(document: dict[str, Any], form: str) -> None:
 def _abandon(plan: Plan, wanted: Wanted) -> int:
     """Exit 1 when something is left that somebody has to remove."""
     from cutover.drill.ending import end_drill
-    from cutover.journal.chain import Journal
-    from cutover.journal.topic import TopicLog
+    from cutover.journal.opening import open_journal
 
     settings = _settings(plan)
     assert plan.migration is not None
     target = plan.flow(plan.migration.flow).target
-    journal = Journal(TopicLog(settings[target]), plan.topology, secrets.token_hex(8))
+    journal = open_journal(plan, settings[target], secrets.token_hex(8))
     say = partial(click.echo, err=wanted.form == "json")
     ended = end_drill(journal, settings, _actor(), "given up by its operator (--drill --abandon)", say)
     if wanted.form == "json":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,10 @@ from cli.journal_orders import show_orders
 from cli.plans import connector, plan_at
 
 if TYPE_CHECKING:
-    from cutover.journal.chain import Chain, Entry
+    from clusters.settings import ConnectionSettings
+    from cutover.journal.chain import Chain, Entry, Void
+    from cutover.journal.signing import Signing
+    from topology.plan import Plan
 
 
 @click.command(epilog="Example: topology journal orders.yaml --verify")
@@ -22,12 +28,24 @@ if TYPE_CHECKING:
 @click.option("--run", "run_id", default=None, metavar="NAME", help="Only the entries of this run.")
 @click.option("--orders", "ordered", is_flag=True, help="What was ordered by hand instead: accept-gap, reseed, adopt, "
               "reset-group; needs no migration.")  # fmt: skip
+@click.option(
+    "--sign",
+    "signed_root",
+    default=None,
+    metavar="ROOT",
+    help="Vouch for the entries up to the one with this hash, which were written before `migration.journal` "
+    "named a key; `none`: for none of them, and begin anew.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: str) -> int:
+def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_root: str | None, form: str) -> int:
     """Print the journal of a topology's migrations, oldest entry first.
 
     Every entry carries the hash of the one before. An entry that was changed or removed ends the listing with exit 1
     and its offset; what stands before it is still shown. With --orders exit 1 when one of them was changed.
+
+    Lines of others that name the topology do not count; they are named at the end, and stop nobody. With a key
+    (`migration.journal`) only entries that are signed with it count; without access to it they are shown, and said
+    not to be verified.
     """
     from cutover.errors import BrokenChain, NotSupported
     from cutover.journal.chain import Chain
@@ -35,8 +53,8 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: s
 
     plan = plan_at(path)
     if ordered:
-        if verify or run_id is not None:
-            raise click.UsageError("--orders goes with neither --verify nor --run: those are about migrations")
+        if verify or run_id is not None or signed_root is not None:
+            raise click.UsageError("--orders goes without --verify, --run and --sign: those are about migrations")
         targets = map(connector(plan), sorted({flow.target for flow in plan.flows}))
         return show_orders(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
     if plan.migration is None:
@@ -45,7 +63,10 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: s
             "ordered by hand"
         )
     target = plan.flow(plan.migration.flow).target
-    chain, broken = Chain(plan.topology), None
+    if signed_root is not None:
+        return _sign(plan, connector(plan)(target), signed_root)
+    signing, unverified = _signing(plan)
+    chain, broken = Chain(plan.topology, signing=signing), None
     try:
         chain.follow(TopicLog(connector(plan)(target)).read(0))
     except BrokenChain as error:
@@ -58,7 +79,10 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: s
             "cluster": target,
             "root": chain.root,
             "count": len(chain.entries),
-            "void": chain.void,
+            "void": len(chain.void),
+            "void_lines": [each.to_json() for each in chain.void],
+            "signed": chain.signed,
+            "verified": unverified is None or not chain.signed,
             "whole": broken is None,
             "broken_at": None if broken is None else broken.offset,
             "runs": _runs(chain),
@@ -71,11 +95,49 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, form: s
         for run in _runs(chain) if verify else []:
             told = run["state"] or f"unfinished, at step {run['step']}"
             click.echo(f"{run['run']}: {run['kind']} of wave {run['wave']}, {run['entries']} entries, {told}")
+        for line in chain.foreign:
+            click.echo(_named(line))
+        if chain.signed and unverified is not None:
+            click.echo(f"{chain.signed} entries are signed; not verified here: no key. {unverified}")
         if broken is None:
             click.echo(f"{len(chain.entries)} entries, chain whole, root {chain.root}")
+        aside = chain.unsigned
+        if aside is not None and aside.entries:
+            click.echo(
+                f"{len(aside.entries)} entries were written without a key, up to {aside.root}: nothing goes on before "
+                f"somebody vouches for them (`topology journal FILE --sign {aside.root}`) or for none (`--sign none`)"
+            )
     if broken is not None:
         raise broken
     return 0
+
+
+def _signing(plan: Plan) -> tuple[Signing, str | None]:
+    """The keys, and why they are not here: who only reads goes on without them."""
+    from clusters.errors import SecretMissing
+    from cutover.journal.signing import TRUSTING, signing_of
+
+    try:
+        return signing_of(plan), None
+    except SecretMissing as missing:
+        return TRUSTING, str(missing)
+
+
+def _sign(plan: Plan, settings: ConnectionSettings, root: str) -> int:
+    """Raises CutoverError and ClusterError."""
+    from cutover.journal.opening import open_journal
+
+    actor = f"{getpass.getuser()} (pid {os.getpid()})"
+    journal = open_journal(plan, settings, secrets.token_hex(8))
+    entry = journal.sign(None if root == "none" else root, actor=actor, plan_hash=plan.hash)
+    left = len(journal.chain.foreign)
+    click.echo(f"signed: {entry.seq} entries count, {left} lines do not; root {journal.chain.root}")
+    return 0
+
+
+def _named(line: Void) -> str:
+    about = f" (run {line.run}, step {line.step})" if line.run or line.step else ""
+    return f"not counted: offset {line.offset}{about}: {line.why}"
 
 
 def _runs(chain: Chain) -> list[dict[str, Any]]:

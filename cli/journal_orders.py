@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,28 +20,55 @@ def show_orders(topology: str, flows: frozenset[str], targets: Iterable[Connecti
 
     Raises ClusterError.
     """
-    from clusters.control import JOURNAL, read_log
-    from clusters.errors import TopicMissing
-
     found: list[dict[str, Any]] = []
     for settings in targets:
-        try:
-            values = [record.value or {} for record in read_log(settings, JOURNAL, [0], 0)]
-        except TopicMissing:
-            continue
-        found += [{"cluster": settings.alias, "whole": whole(line), "entry": line} for line in orders(values, flows)]
+        lines = orders(_written(settings), flows)
+        found += [{"cluster": settings.alias, "whole": whole(line), "entry": line} for line in lines]
     if form == "json":
         click.echo(json.dumps({"schema": 1, "topology": topology, "orders": found}, indent=2, ensure_ascii=False))
     else:
         for each in found:
-            click.echo(told(each["entry"]) + ("" if each["whole"] else "  CHANGED after it was written"))
+            click.echo(_shown(each["entry"]) + ("" if each["whole"] else "  CHANGED after it was written"))
         if not found:
             click.echo(f"nothing was ordered for {', '.join(sorted(flows))}")
     return 0 if all(each["whole"] for each in found) else 1
 
 
+def _written(settings: ConnectionSettings) -> Iterator[Mapping[str, Any]]:
+    """What people ordered is in the journal; what became of it beside the flows, where workers may write (earlier
+    versions wrote it to the journal, too)."""
+    from clusters.control import FLOWS, JOURNAL, read_log
+    from clusters.errors import TopicMissing
+    from clusters.flows import JOURNALED_PREFIX
+
+    for topic, beginning in ((JOURNAL, ""), (FLOWS, JOURNALED_PREFIX)):
+        with contextlib.suppress(TopicMissing):
+            for record in read_log(settings, topic, [0], 0):
+                if record.key.startswith(beginning):
+                    yield record.value or {}
+
+
 def orders(values: Iterable[Mapping[str, Any]], flows: frozenset[str]) -> list[Mapping[str, Any]]:
-    return [each for each in values if each.get("record") in ("order", "order-obeyed") and each.get("flow") in flows]
+    """Of these flows, by the time of the order; each before what became of it."""
+    kinds = ("order", "order-obeyed")
+    found = [each for each in values if each.get("record") in kinds and each.get("flow") in list(flows)]
+    first: dict[str, int] = {}
+    for number, each in enumerate(found):
+        first.setdefault(str(each.get("id")), number)
+    return sorted(found, key=lambda each: (_at(each), first[str(each.get("id"))], each["record"]))
+
+
+def _at(line: Mapping[str, Any]) -> int:
+    at_ms = line.get("at_ms")
+    return at_ms if isinstance(at_ms, int) else 0
+
+
+def _shown(line: Mapping[str, Any]) -> str:
+    """Anybody with the right to write may have written a line that is no order."""
+    try:
+        return told(line)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, OverflowError):
+        return f"a line about flow {line['flow']} that is no order of this version"
 
 
 def whole(line: Mapping[str, Any]) -> bool:

@@ -17,13 +17,10 @@ _COLOURS = {"done": "green", "unfinished": "yellow", "next": "cyan"}
 
 
 def journal_of(plan: Plan, target: ConnectionSettings) -> Chain:
-    """The topology's journal as it is now. Raises BrokenChain and ClusterError."""
-    from cutover.journal.chain import Chain
-    from cutover.journal.topic import TopicLog
+    """The topology's journal as it is now. Raises CutoverError, and ClusterError (also without its key)."""
+    from cutover.journal.opening import read_chain
 
-    chain = Chain(plan.topology)
-    chain.follow(TopicLog(target).read(0))
-    return chain
+    return read_chain(plan, target)
 
 
 def show_waves(plan: Plan, chain: Chain, form: str) -> int:

@@ -86,14 +86,11 @@ def _scanned(compiled: Plan) -> Inventory:
 
 
 def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
-    """The waves that the journal knows. Raises BrokenChain."""
-    from cutover.journal.chain import Chain
-    from cutover.journal.topic import TopicLog
+    """The waves that the journal knows. Raises CutoverError, and ClusterError (also without its key)."""
+    from cutover.journal.opening import read_chain
     from cutover.runs import started_waves
 
-    chain = Chain(compiled.topology)
-    chain.follow(TopicLog(settings).read(0))
-    return started_waves(chain)
+    return started_waves(read_chain(compiled, settings))
 
 
 def _document(

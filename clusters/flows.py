@@ -22,9 +22,10 @@ ORDER_PREFIX = "order|"  # keys of decisions about single partitions (`replicato
 GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_records`)
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignments`)
 WITHHELD_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld`)
+JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
 NOT_FLOWS = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, ORDER_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
-    WITHHELD_PREFIX,
+    *(WITHHELD_PREFIX, JOURNALED_PREFIX),
 )
 
 

@@ -117,7 +117,11 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     yield _brokers(flow.target, "know when brokers forget producers (producer.id.expiration.ms)")
     for name, why in ((FLOWS, "follow the desired state"), (LEDGER, "know where to go on"), (STATUS, "share the load")):
         yield _topic(flow.target, name, "READ", why)
-    for name, why in ((FLOWS, "register producer ids"), (LEDGER, "write offsets down"), (STATUS, "report")):
+    for name, why in (
+        (FLOWS, "register producer ids, write down what became of orders"),
+        (LEDGER, "write offsets down"),
+        (STATUS, "report"),
+    ):
         yield _topic(flow.target, name, "WRITE", why)
     yield Right(
         flow.target, "GROUP", f"watershed.{plan.topology}", "LITERAL", "READ", "share partitions among the workers"
@@ -131,8 +135,6 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     if flow.rejected == "quarantine":
         for operation in ("CREATE", "WRITE"):
             yield _topic(flow.target, QUARANTINE, operation, "keep records that the target refuses")
-    why = "journal a gap that is accepted by the file, or that grew as far as an order allows"
-    yield _topic(flow.target, JOURNAL, "WRITE", why)
     if flow.offsets == "aligned":
         yield from _topics(flow, "target", "ALTER_CONFIGS", "set what filling needs, and set it back")
         yield from _aligning(flow)
@@ -187,8 +189,7 @@ def _groups(plan: Plan, flow: PlanFlow, modes: tuple[Mode, ...], *, reading: boo
     if any(each.source == flow.target and each.target == flow.source for each in plan.flows):
         yield _topic(flow.source, LEDGER, "READ", "translate positions in topics that came from the target")
     if not reading:
-        for name in (FLOWS, JOURNAL):
-            yield _topic(flow.target, name, "WRITE", "write down what was carried, and what became of orders")
+        yield _topic(flow.target, FLOWS, "WRITE", "write down what was carried, and what became of orders")
     for selector in flow.sync.groups.names.include or (Selector("glob", "*"),):
         literal, beginning = selector.kind == "literal", selector.prefix
         for cluster, operation, why in (

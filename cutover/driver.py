@@ -18,7 +18,7 @@ from cutover.evidence.pack import Identity, stopped_ms, write_evidence
 from cutover.ground import Ground
 from cutover.hooks.calling import Hooks
 from cutover.journal.chain import RUN, Journal, Kind, outcome_of
-from cutover.journal.topic import TopicLog
+from cutover.journal.opening import open_journal
 from cutover.live.applications import Applications, Confirm
 from cutover.live.world import LiveWorld
 from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recalled, Recorded, Sealed
@@ -67,7 +67,7 @@ class Migration:
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
     resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`giving_up`), for
     which a file that was changed since will do when it moves the same. evidence: directory of the pack.
-    Raises NotSupported for what cannot be migrated yet.
+    Raises NotSupported for what cannot be migrated yet, SecretMissing without the journal's key.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Migration:
             world = LiveWorld(plan, self.flow, settings, applications, clock, hooks)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
-            journal = Journal(TopicLog(settings[self.course.journal]), plan.topology, secrets.token_hex(8))
+            journal = open_journal(plan, settings[self.course.journal], secrets.token_hex(8))
         self.world, self.journal = world, journal
         self._claim: Claim | None = None
         self._step = RUN

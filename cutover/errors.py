@@ -10,6 +10,8 @@ CutoverError
 ├── NothingToRollBack  no migration of the wave has passed its point of no return
 ├── Superseded         another process took this run over; this one must not act any more
 ├── BrokenChain        the journal does not hash to itself: somebody changed or removed an entry
+├── UnsignedHistory    the topology has a key now, and nobody has vouched for what was written before
+├── NothingToSign      `topology journal --sign` without entries that it could be about
 └── NotSupported       a migration that this version cannot run yet, by name
 """
 
@@ -85,6 +87,18 @@ class BrokenChain(CutoverError):
     def __init__(self, message: str, offset: int) -> None:
         self.offset = offset
         super().__init__(message)
+
+
+class UnsignedHistory(CutoverError):
+    """Unsigned entries wait for a person's word."""
+
+    exit_code = 1
+
+
+class NothingToSign(CutoverError):
+    """No unsigned entry fits."""
+
+    exit_code = 1
 
 
 class NotSupported(CutoverError):

@@ -128,8 +128,8 @@ def decide(plan: Plan, ti: Any, who: str, *, granted: bool, evidence: str) -> No
 
     assert plan.migration is not None
     actor = f"airflow {ti.dag_id}"
-    journal = journal_of(plan, f"{actor} {ti.run_id}")
     try:
+        journal = journal_of(plan, f"{actor} {ti.run_id}")
         moved = moved_waves(plan, journal.refresh())
         back = {wave.name for wave in plan.migration.waves} - {wave.wave for wave in moved}
         if back and granted:

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
 
 
 def journal_of(plan: Plan, holder: str) -> Journal:
-    """Always on the target of the migration's flow."""
+    """Always on the target of the migration's flow. Raises ClusterError without the key that the file refers to."""
     from clusters.settings import connection_settings
-    from cutover.journal.chain import Journal
-    from cutover.journal.topic import TopicLog
+    from cutover.journal.opening import open_journal
 
     assert plan.migration is not None
     target = plan.flow(plan.migration.flow).target
-    return Journal(TopicLog(connection_settings(plan.cluster(target))), plan.topology, holder)
+    return open_journal(plan, connection_settings(plan.cluster(target)), holder)
 
 
 def chain_of(plan: Plan) -> Chain:

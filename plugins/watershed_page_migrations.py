@@ -23,6 +23,7 @@ Row = dict[str, Any]
 RUNS = 100
 LEAVES = 80  # values of one step's evidence
 DEEDS = 40
+FOREIGN = 20  # lines of others, the newest
 UNDO = "undo_"
 DRILL = "drill"
 BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plugins.watershed_steps`)
@@ -50,7 +51,13 @@ def migrations(plan: Plan, journal: Journaled, plan_of: PlanOf, wanted: str = ""
         "more_runs": max(0, len(runs) - RUNS),
         "run": None if shown is None else timeline(shown, plan, plan_of),
         "wanted": wanted,
-        "journal": {"entries": len(journal.entries), "void": journal.void, "broken": journal.broken},
+        "journal": {
+            "entries": len(journal.entries),
+            "void": journal.void,
+            "broken": journal.broken,
+            "foreign": [each.to_json() for each in journal.foreign[-FOREIGN:]],
+            "unverified": journal.unverified,
+        },
     }
 
 

@@ -24,7 +24,8 @@ from clusters.following_apart import FollowingApart
 from clusters.status import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
-from cutover.journal.chain import Chain, Entry
+from cutover.journal.chain import Chain, Entry, Void
+from cutover.journal.signing import TRUSTING
 from topology.plan import PlanCluster
 
 WAIT_S = 1.0  # between two snapshots
@@ -41,11 +42,14 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """The chain of one topology. broken: why what follows the entries cannot be trusted."""
+    """The chain of one topology. broken: why what follows the entries cannot be trusted. unverified: how many entries
+    are signed with a key that the page has not."""
 
     entries: tuple[Entry, ...] = ()
     void: int = 0
     broken: str | None = None
+    foreign: tuple[Void, ...] = ()
+    unverified: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,9 @@ class View:
             reports={flow: dict(each) for flow, each in self.reports.items()},
             sync={flow: dict(each) for flow, each in self.sync.items()},
             journals={
-                name: Journaled(tuple(chain.entries), chain.void, self._broken.get(name))
+                name: Journaled(
+                    tuple(chain.entries), len(chain.void), self._broken.get(name), chain.foreign, chain.signed
+                )
                 for name, chain in self._chains.items()
             },
             answered_at=answered_at,
@@ -132,7 +138,7 @@ class View:
         if value is None or not isinstance(name, str) or name in self._broken:
             return
         try:
-            self._chains.setdefault(name, Chain(name)).follow([(record.offset, value)])
+            self._chains.setdefault(name, Chain(name, signing=TRUSTING)).follow([(record.offset, value)])
         except BrokenChain as error:
             self._broken[name] = str(error)
 

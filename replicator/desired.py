@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from clusters.control import FLOWS
 from clusters.control_values import decoded, understood
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, Placement
-from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
+from clusters.flows import ALIGNMENT_PREFIX, GROUP_PREFIX, JOURNALED_PREFIX, ORDER_PREFIX, WITHHELD_PREFIX, FlowRecord
 from clusters.librdkafka import cluster_error, reason
 from clusters.producers import PRODUCER_PREFIX, ProducerRecord
 from clusters.reader import of_a_group, reader
@@ -123,8 +123,8 @@ class DesiredState:
     def _take(self, key: str, payload: bytes | None, offset: int) -> None:
         """Anybody's records stand here, of other topologies and other versions. What cannot be read is told, and
         changes nothing: the record that stood under its key before still counts."""
-        if key.startswith((GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_PREFIX)):
-            return  # read where groups are (`replicator.sync.group_records`), and where topics are placed
+        if key.startswith((GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_PREFIX, JOURNALED_PREFIX)):
+            return  # read where groups are (`replicator.sync.group_records`), where topics are placed, and by people
         known, read = next((known, read) for prefix, known, read in self._kinds if key.startswith(prefix))
         self.unreadable.pop(key, None)
         if payload is None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from clusters.control import FLOWS, JOURNAL, ControlWriter, encode
 from clusters.errors import ProtocolError
-from clusters.flows import ORDER_PREFIX, Start
+from clusters.flows import JOURNALED_PREFIX, ORDER_PREFIX, Start
 from replicator.fencing import landed, next_epoch
 from replicator.partition import PIPELINE, Identity, PartitionKey
 from replicator.resume import Remembered, Resume, Seen
@@ -312,18 +312,29 @@ def _beginning(remembered: Remembered, seen: Seen, start: Start) -> int:
 def journal(writer: ControlWriter, order: Order, topology: str) -> None:
     """Write the decision down for good, before anybody acts on it. The line is no part of a migration's hash chain (it
     has no run), but it carries the hash of its own content. Raises ClusterError."""
-    line = {"record": "order", "of": topology} | order.to_json()
-    line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
-    writer.put(JOURNAL, f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}", line, 0)
+    writer.put(JOURNAL, _name(order), _line("order", order, topology), 0)
+
+
+def journal_by_worker(writer: ControlWriter, order: Order, topology: str) -> None:
+    """The same for a decision of the flow's own policy. Workers have no right to write to the journal: it goes beside
+    the flows, under a key that nothing overwrites. Raises ClusterError."""
+    writer.put(FLOWS, JOURNALED_PREFIX + _name(order), _line("order", order, topology), 0)
 
 
 def journal_outcome(writer: ControlWriter, order: Order, topology: str, generation: int, worker: str) -> None:
     """Write down what exactly an order is about to give up, as `generation` of the ledger by `worker`. Two workers may
     find something else; the ledger's claim of that generation says who began. Raises ClusterError."""
-    line = {"record": "order-obeyed", "of": topology} | order.to_json() | {"obeyed_as": generation, "worker": worker}
-    line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
-    at = f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}/{generation}.{worker}"
-    writer.put(JOURNAL, at, line, 0)
+    line = _line("order-obeyed", order, topology, {"obeyed_as": generation, "worker": worker})
+    writer.put(FLOWS, f"{JOURNALED_PREFIX}{_name(order)}/{generation}.{worker}", line, 0)
+
+
+def _name(order: Order) -> str:
+    return f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}"
+
+
+def _line(record: str, order: Order, topology: str, told: dict[str, Any] | None = None) -> dict[str, Any]:
+    line = {"record": record, "of": topology} | order.to_json() | (told or {})
+    return line | {"hash": "sha256:" + hashlib.sha256(encode(line)).hexdigest()}
 
 
 def give(writer: ControlWriter, order: Order, topology: str) -> None:

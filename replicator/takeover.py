@@ -21,7 +21,16 @@ from replicator.fencing import as_landed, fenced, landed
 from replicator.ledger import CLAIM, Block, Generation, Ledger, read_blocks, read_ledger
 from replicator.look import Led, Stillness, diverging, look, without_leader
 from replicator.offsetmap import Run
-from replicator.orders import BEHIND_OTHERS, Order, adopting, by_policy, journal, journal_outcome, obeyed, settled_on
+from replicator.orders import (
+    BEHIND_OTHERS,
+    Order,
+    adopting,
+    by_policy,
+    journal_by_worker,
+    journal_outcome,
+    obeyed,
+    settled_on,
+)
 from replicator.partition import PartitionKey
 from replicator.resume import Remembered, Resume, Seen, resume
 from replicator.states import LookAgain, Loud
@@ -188,7 +197,7 @@ class _Judge:
         decided = self._obeyed(key, policy, decided, remembered, generation, seen)
         if isinstance(decided, Resume):
             try:
-                journal(self.writer, policy, self.record.topology)
+                journal_by_worker(self.writer, policy, self.record.topology)
             except ClusterError as error:
                 return LookAgain(f"the decision could not be journaled: {error}")
         return decided

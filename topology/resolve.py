@@ -25,6 +25,7 @@ from topology.waves import (
     Hold,
     Hook,
     HooksAt,
+    JournalKeys,
     Lag,
     Migration,
     Rollback,
@@ -314,7 +315,14 @@ def _migration(value: Value | None) -> Migration | None:
             )
             for name, each in sorted((groups.fields if groups else {}).items())
         },
+        journal=_journal(value.at("journal")),
     )
+
+
+def _journal(value: Value | None) -> JournalKeys | None:
+    if value is None or value.get("key") is None:
+        return None
+    return JournalKeys(value.get("key"), tuple(each.data for each in value.list("earlier_keys")))
 
 
 def _hook(value: Value) -> Hook:

@@ -174,6 +174,18 @@ class Decommission:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalKeys:
+    """Where the key is with which entries of the journal are signed, and the keys before it, newest first."""
+
+    key: SecretRef
+    earlier_keys: tuple[SecretRef, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> JournalKeys:
+        return cls(SecretRef(**value["key"]), tuple(SecretRef(**each) for each in value["earlier_keys"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Migration:
     """One flow's applications, wave after wave, in an order that `after` allows."""
 
@@ -184,6 +196,7 @@ class Migration:
     decommission: Decommission | None = None
     hooks: dict[str, Hook] = field(default_factory=dict)
     groups: dict[str, GroupPolicy] = field(default_factory=dict)
+    journal: JournalKeys | None = None
 
     def wave(self, name: str) -> Wave:
         """Raises KeyError with the names that there are."""
@@ -197,6 +210,8 @@ class Migration:
         for wave, source in zip(value["waves"], self.waves, strict=True):
             wave["gates_before"] = [gate_json(gate) for gate in source.gates_before]
             wave["gates_after"] = [gate_json(gate) for gate in source.gates_after]
+        if self.journal is None:
+            del value["journal"]  # a file without a key keeps the hash that its unfinished runs know
         return value
 
     @classmethod
@@ -212,7 +227,12 @@ class Migration:
                 for name, each in value["hooks"].items()
             },
             groups={name: GroupPolicy(**each) for name, each in value["groups"].items()},
+            journal=_journal(value.get("journal")),
         )
+
+
+def _journal(value: dict[str, Any] | None) -> JournalKeys | None:
+    return None if value is None else JournalKeys.from_json(value)
 
 
 def wave_hash(wave: Wave) -> str:

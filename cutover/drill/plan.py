@@ -168,6 +168,7 @@ def _migration(migration: Migration, moved: Wave, wave: Wave, run: str) -> Migra
             for name in (*wave.consumers, *wave.producers)
         },
         groups={copy_of(run, name): each for name, each in migration.groups.items() if name in wave.consumers},
+        journal=migration.journal,
     )
 
 

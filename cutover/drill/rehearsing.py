@@ -20,8 +20,8 @@ from cutover.drill.tally import Tally
 from cutover.drill.world import DrillWorld
 from cutover.driver import Event, Migration
 from cutover.errors import NothingToResume, Superseded
-from cutover.journal.chain import RUN, Journal
-from cutover.journal.topic import TopicLog
+from cutover.journal.chain import RUN
+from cutover.journal.opening import open_journal
 from cutover.observations import ProofSeen
 
 ProveIn = Callable[[Path, Prove], ProofSeen]  # into a folder
@@ -41,7 +41,7 @@ class Rehearsing:
         names[flow.target] = {topic: flow.target_topic(copy) for copy, topic in drill.copies.items()}
         tally = Tally(drill.run, time.monotonic)
         self.applications = DrillApplications(wave.consumers, wave.producers, names, drill.settings, tally)
-        self.journal = Journal(TopicLog(drill.settings[flow.target]), drill.plan.topology, secrets.token_hex(8))
+        self.journal = open_journal(drill.plan, drill.settings[flow.target], secrets.token_hex(8))
 
     def __enter__(self) -> Self:
         return self

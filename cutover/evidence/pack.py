@@ -82,8 +82,13 @@ def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str,
         "loss": done.get("cut_workers_off", done.get("declare_loss", {})).get("loss"),
         "divergence": done.get("divergence"),
         "producers_stopped_ms": stopped_ms(entries),
-        "journal": {"root": chain.root, "entries": len(chain.entries), "void": chain.void},
+        "journal": {"root": chain.root, "entries": len(chain.entries), "void": len(chain.void), **_foreign(chain)},
     }
+
+
+def _foreign(chain: Chain) -> dict[str, Any]:
+    """What others wrote into the journal; nothing where nobody did."""
+    return {"foreign": [each.to_json() for each in chain.foreign]} if chain.foreign else {}
 
 
 def _waves(identity: Identity, chain: Chain, state: str) -> list[dict[str, Any]]:

@@ -80,6 +80,8 @@ def page(document: dict[str, Any]) -> str:
         *_section("Hooks", ("step", "hook", "answer"), map(_hook_row, document["hooks"])),
         *_section("Waves", ("wave", "state", "its topics are written to at", "topics"),
                   map(_wave_row, document["waves"])),
+        *_section("Journal lines that are not ours, and do not count", ("offset", "run", "step", "why"),
+                  map(_foreign_row, document["journal"].get("foreign", []))),
         "<h2>Chain</h2>",
         f"<p>plan <code>{_shown(document['plan'])}</code><br>journal root "
         f"<code>{_shown(document['journal']['root'])}</code> ({_shown(document['journal']['entries'])} entries)<br>"
@@ -125,6 +127,10 @@ def _section(title: str, head: tuple[str, ...], rows: Iterable[str]) -> Iterable
     """Nothing where there is nothing to show."""
     found = list(rows)
     return (f"<h2>{title}</h2>", _table(head, found)) if found else ()
+
+
+def _foreign_row(line: dict[str, Any]) -> str:
+    return _row(line["offset"], line["run"], line["step"], line["why"])
 
 
 def _step_row(step: dict[str, Any]) -> str:

@@ -4,22 +4,28 @@ Entries of one topology form a hash chain. An entry counts only when its `previo
 counts; of two processes that write at once, the one that comes second in the log finds its entry void. So appending
 is compare-and-set, and the chain is lock and fence at the same time: a second run is refused, and a process whose
 run was taken over by another cannot act any more (research C02, C04, C05).
+
+Others may write to the topic, too. A line that is no entry of ours is void and named, and stops nobody. What shows that
+real entries were changed or removed stops everybody: an entry that follows such a line (decision 0064).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
-from cutover.errors import BrokenChain, Superseded
+from clusters.typed import require_types
+from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
+from cutover.journal.signing import PLAIN, SIGNED, UNSIGNED, Signing, digest
 
 GENESIS = "sha256:" + "0" * 64
 RUN = "run"  # the step name of a run's first and last entry
 TAKEN_OVER = "resume"
+SIGN = "sign"  # the kind of run that takes unsigned entries over
 
 Kind = Literal["intent", "outcome"]
 
@@ -27,7 +33,8 @@ Kind = Literal["intent", "outcome"]
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One decision. deed: name of the action inside the step, empty for the step itself. holder: the process that
-    wrote it. at_ms: wall clock, milliseconds since 1970. hash: SHA-256 of the canonical JSON of all other fields."""
+    wrote it. at_ms: wall clock, milliseconds since 1970. hash: SHA-256 of the canonical JSON of all other fields; in a
+    topology that has a key, its HMAC-SHA256."""
 
     topology: str
     run: str
@@ -44,14 +51,19 @@ class Entry:
     previous: str
     hash: str = ""
 
-    def computed(self) -> str:
+    def body(self) -> bytes:
+        """What the hash is made from. Raises UnicodeEncodeError for text that is none (half of a surrogate pair)."""
         body = self.to_json()
         del body["hash"]
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
-    def sealed(self) -> Entry:
-        return replace(self, hash=self.computed())
+    def sealed(self, signing: Signing = UNSIGNED) -> Entry:
+        return replace(self, hash=signing.seal(self.body()))
+
+    @property
+    def signs(self) -> bool:
+        """Whether it takes over what was written before there was a key."""
+        return self.step == RUN and self.kind == "outcome" and self.observation.get("kind") == SIGN
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}  # `asdict` copies deeply, at every append
@@ -70,48 +82,170 @@ class Log(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Void:
+    """A line that names the topology and does not count. foreign: it is no entry of ours; otherwise it came second.
+    run, step: as the line says, empty where it says none."""
+
+    offset: int
+    why: str
+    foreign: bool
+    run: str = ""
+    step: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 @dataclass(slots=True)
 class Chain:
-    """The entries of one topology that count, and how many were void. Built by `follow`, in log order."""
+    """The entries of one topology that count, and the lines that do not. Built by `follow`, in log order.
+
+    signed: how many of the entries are. unsigned: with a key, what was written without one, until a signed entry
+    counts; nothing of it counts by itself.
+    """
 
     topology: str
     entries: list[Entry] = field(default_factory=list)
-    void: int = 0
+    signing: Signing = UNSIGNED
+    signed: int = 0
     next_offset: int = 0
-    _known: set[str] = field(default_factory=lambda: {GENESIS})
+    unsigned: Chain | None = None
+    _void: list[Void] = field(default_factory=list)
+    _known: dict[str, int] = field(default_factory=lambda: {GENESIS: 0})  # hash → how many entries count up to it
+    _offsets: list[int] = field(default_factory=list)  # of the entries
+    _rejected: dict[str, int] = field(default_factory=dict)  # what foreign lines say is their hash → their offset
+    _newest_key: int | None = None  # of the keys with which entries that count were signed
 
     @property
     def root(self) -> str:
         return self.entries[-1].hash if self.entries else GENESIS
 
+    @property
+    def void(self) -> tuple[Void, ...]:
+        """In log order."""
+        waiting = () if self.unsigned is None else (*self.unsigned._unsigned_lines(0), *self.unsigned._void)
+        return tuple(sorted((*self._void, *waiting), key=lambda each: each.offset))
+
+    @property
+    def foreign(self) -> tuple[Void, ...]:
+        return tuple(each for each in self.void if each.foreign)
+
     def follow(self, records: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Take more of the log. Raises BrokenChain at the first entry that is not what its hash says, or that refers
-        to one that is not there."""
+        """Take more of the log. Raises BrokenChain at the first entry that was changed, or that refers to one that was
+        changed or is not there."""
         for offset, value in records:
             self.next_offset = offset + 1
-            if value.get("topology") != self.topology:
-                continue
-            try:
-                entry = Entry(**value)
-            except TypeError:
-                raise BrokenChain(f"journal offset {offset} is not an entry of this version", offset) from None
-            if entry.hash != entry.computed():
-                raise BrokenChain(
-                    f"journal offset {offset} (run {entry.run}, step {entry.step}) was changed after it was written: "
-                    "its content does not have its hash",
-                    offset,
-                )
-            if entry.previous not in self._known:
-                raise BrokenChain(
-                    f"journal offset {offset} (run {entry.run}, step {entry.step}) follows an entry that is missing or "
-                    "was changed",
-                    offset,
-                )
-            if entry.previous == self.root and entry.seq == len(self.entries):
-                self.entries.append(entry)
-                self._known.add(entry.hash)
+            if value.get("topology") == self.topology:
+                self._take(offset, value)
+
+    def _take(self, offset: int, value: Mapping[str, Any]) -> None:
+        try:
+            entry = require_types(Entry(**value))
+            body = entry.body()
+        except (TypeError, ValueError) as error:
+            self._reject(offset, value, f"it is no entry of this version ({error})")
+            return
+        if self.signing.keys:
+            self._take_with_key(offset, value, entry, body)
+        elif entry.hash.startswith(SIGNED):
+            if not self.signing.trusting:
+                self._reject(offset, value, "it is signed, and the file names no key (`migration.journal`)")
+                return
+            if not self.signed and entry.signs:
+                self._cut(entry)
+            if self._link(offset, value, entry, genuine=False):
+                self.signed += 1
+        elif entry.hash != digest(body):
+            self._reject(offset, value, "its content does not have its hash")
+        elif self.signed:
+            self._reject(offset, value, "it is not signed, and stands behind entries that are")
+        else:
+            self._link(offset, value, entry, genuine=False)
+
+    def _take_with_key(self, offset: int, value: Mapping[str, Any], entry: Entry, body: bytes) -> None:
+        number = self.signing.key_of(body, entry.hash)
+        if number is None:
+            if entry.hash.startswith(PLAIN) and not self.signed:
+                self._set_aside(offset, value)
             else:
-                self.void += 1
+                self._reject(offset, value, "it is not signed with this topology's key")
+            return
+        if self._newest_key is not None and number > self._newest_key:
+            self._reject(offset, value, "it is signed with an earlier key, behind entries of a newer one")
+            return
+        if not self.signed and entry.signs:
+            self._take_over(entry)
+        if self._link(offset, value, entry, genuine=True):
+            self.signed, self._newest_key = self.signed + 1, number
+            if self.unsigned is not None:  # what was not taken over stays void
+                self._void += (*self.unsigned._unsigned_lines(0), *self.unsigned._void)
+                self.unsigned = None
+
+    def _link(self, offset: int, value: Mapping[str, Any], entry: Entry, *, genuine: bool) -> bool:
+        """Whether the entry counts. genuine: whoever wrote it has the key. Raises BrokenChain."""
+        if entry.previous == self.root and entry.seq == len(self.entries):
+            self._count(offset, entry)
+            return True
+        if entry.previous in self._known:
+            self._void.append(Void(offset, "another entry came first", False, entry.run, entry.step))
+            return False
+        said = f"(run {entry.run}, step {entry.step})"
+        changed = self._rejected.get(entry.previous)
+        if changed is not None and (genuine or not self.signed):
+            why = next(each.why for each in self._void if each.offset == changed)
+            raise BrokenChain(
+                f"journal offset {changed} was changed after it was written: {why}, and offset {offset} {said} "
+                "follows it",
+                changed,
+            )
+        if genuine:
+            raise BrokenChain(f"journal offset {offset} {said} follows an entry that is missing or was changed", offset)
+        self._reject(offset, value, "it follows an entry that is not in the journal")
+        return False
+
+    def _count(self, offset: int, entry: Entry) -> None:
+        self.entries.append(entry)
+        self._offsets.append(offset)
+        self._known[entry.hash] = len(self.entries)
+
+    def _set_aside(self, offset: int, value: Mapping[str, Any]) -> None:
+        """What was written before there was a key: a chain of its own, which a signed entry may take over."""
+        if self.unsigned is None:
+            self.unsigned = Chain(self.topology)
+        try:
+            self.unsigned._take(offset, value)
+        except BrokenChain as error:
+            self.unsigned._reject(offset, value, str(error))
+
+    def _take_over(self, entry: Entry) -> None:
+        """Let the unsigned entries count up to the one that a signed entry vouches for."""
+        upto = None if self.unsigned is None else self.unsigned._known.get(entry.previous)
+        if upto is None or self.unsigned is None or upto != entry.seq:
+            return
+        aside, self.unsigned = self.unsigned, None
+        self._void += (*aside._unsigned_lines(upto), *aside._void)
+        for offset, each in zip(aside._offsets[:upto], aside.entries[:upto], strict=True):
+            self._count(offset, each)
+
+    def _cut(self, entry: Entry) -> None:
+        """The same for who has no key: unsigned entries behind the one that is vouched for do not count any more."""
+        upto = self._known.get(entry.previous)
+        if upto is not None and upto == entry.seq:
+            self._void += self._unsigned_lines(upto)
+            del self.entries[upto:], self._offsets[upto:]
+
+    def _unsigned_lines(self, beginning: int) -> Iterator[Void]:
+        for offset, entry in zip(self._offsets[beginning:], self.entries[beginning:], strict=True):
+            yield Void(offset, "it is not signed with this topology's key", True, entry.run, entry.step)
+
+    def _reject(self, offset: int, value: Mapping[str, Any], why: str) -> None:
+        run, step, stated = (
+            each if isinstance(each, str) else "" for each in (value.get("run"), value.get("step"), value.get("hash"))
+        )
+        self._void.append(Void(offset, why, True, run, step))
+        if stated and stated not in self._known:
+            self._rejected.setdefault(stated, offset)
 
     def run(self, run: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.run == run]
@@ -143,10 +277,17 @@ def holder_of(entries: list[Entry]) -> str:
 class Journal:
     """One topology's journal, as one process (`holder`) sees and extends it."""
 
-    def __init__(self, log: Log, topology: str, holder: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topology: str,
+        holder: str,
+        wall: Callable[[], float] = time.time,
+        signing: Signing = UNSIGNED,
+    ) -> None:
         self.log = log
         self.holder = holder
-        self.chain = Chain(topology)
+        self.chain = Chain(topology, signing=signing)
         self._wall = wall
 
     def now_ms(self) -> int:
@@ -154,8 +295,56 @@ class Journal:
         return int(self._wall() * 1000)
 
     def refresh(self) -> Chain:
-        self.chain.follow(self.log.read(self.chain.next_offset))
+        """Raises BrokenChain; and UnsignedHistory where nobody has said yet what becomes of entries that were written
+        before there was a key."""
+        self._follow()
+        aside = self.chain.unsigned
+        if aside is not None and aside.entries:
+            raise UnsignedHistory(
+                f"the journal of {self.chain.topology} has {len(aside.entries)} entries that were written without a "
+                f"key, up to {aside.root}, and none with one. Compare that root with the one that you know (of "
+                "evidence.json, or of `topology journal` before the key was given), then vouch for them with "
+                f"`topology journal FILE --sign {aside.root}`; or leave them void and begin anew with `--sign none`"
+            )
         return self.chain
+
+    def _follow(self) -> None:
+        self.chain.follow(self.log.read(self.chain.next_offset))
+
+    def sign(self, root: str | None, *, actor: str, plan_hash: str) -> Entry:
+        """Vouch for the unsigned entries up to the one with the hash `root`, or (None) for none of them.
+
+        Raises NothingToSign, Superseded.
+        """
+        self._follow()
+        aside = self.chain.unsigned
+        if not self.chain.signing.keys or self.chain.signed or aside is None or not aside.entries:
+            raise NothingToSign(
+                f"the journal of {self.chain.topology} holds nothing to sign: "
+                + (
+                    "the file names no key (`migration.journal`)"
+                    if not self.chain.signing.keys
+                    else "its newest entries are signed"
+                    if self.chain.signed
+                    else "nothing was written without a key"
+                )
+            )
+        upto = 0 if root is None else aside._known.get(root, 0)
+        if root is not None and not upto:
+            raise NothingToSign(
+                f"no unsigned entry of {self.chain.topology} has the hash {root}; the newest has {aside.root}"
+            )
+        run = f"{SIGN}.{secrets.token_hex(6)}"
+        seen = {"kind": SIGN, "state": "done", "entries": upto, "root": root}
+        entry = Entry(
+            *(self.chain.topology, run, upto, RUN, "outcome", "", actor, self.holder, plan_hash, "", self.now_ms()),
+            *(seen, GENESIS if root is None else root),
+        ).sealed(self.chain.signing)
+        self.log.append(f"{entry.topology}/{entry.run}/{entry.seq}", entry.to_json())
+        self._follow()
+        if all(each.hash != entry.hash for each in self.chain.entries):
+            raise self._superseded(upto)
+        return entry
 
     def append(
         self,
@@ -187,7 +376,7 @@ class Journal:
             at_ms=self.now_ms(),
             observation=json.loads(json.dumps(observation)),
             previous=self.chain.root,
-        ).sealed()
+        ).sealed(self.chain.signing)
         seen = len(self.chain.entries)
         self.log.append(f"{entry.topology}/{entry.run}/{entry.seq}", entry.to_json())
         self.refresh()

@@ -20,7 +20,7 @@ from typing import Any, Final
 from clusters.control import FLOWS, JOURNAL, ControlWriter, encode, read_log
 from clusters.control_values import tell_invalid, understood
 from clusters.errors import ProtocolError, TopicMissing
-from clusters.flows import GROUP_PREFIX, NOT_FLOWS, FlowRecord
+from clusters.flows import GROUP_PREFIX, JOURNALED_PREFIX, NOT_FLOWS, FlowRecord
 from clusters.names import TopicPartition
 from clusters.records import ControlRecord, Value
 from clusters.settings import ConnectionSettings
@@ -116,20 +116,26 @@ class GroupOrder:
 
 def journal_order(writer: ControlWriter, order: GroupOrder, topology: str) -> None:
     """Write the decision down for good, then order it. Raises ClusterError."""
-    _journal(writer, {"record": "order", "of": topology} | order.to_json(), order)
+    line: dict[str, Any] = {"record": "order", "of": topology} | order.to_json()
+    writer.put(JOURNAL, _name(line, order), _hashed(line), 0)
     writer.put(FLOWS, order.key, order.to_json(), 0)
 
 
 def close_order(writer: ControlWriter, order: GroupOrder, outcome: Mapping[TopicPartition, str]) -> None:
-    """Journal what became of it by partition, then take it back: it is never obeyed again. Raises ClusterError."""
+    """Write down for good what became of it by partition, then take it back: it is never obeyed again. Workers have no
+    right to write to the journal, so both are beside the flows. Raises ClusterError."""
     told = {str(place): text for place, text in sorted(outcome.items())}
-    _journal(writer, {"record": "order-obeyed", **order.to_json(), "outcome": told}, order)
+    line: dict[str, Any] = {"record": "order-obeyed", **order.to_json(), "outcome": told}
+    writer.put(FLOWS, JOURNALED_PREFIX + _name(line, order), _hashed(line), 0)
     writer.put(FLOWS, order.key, None, 0)
 
 
-def _journal(writer: ControlWriter, line: dict[str, Any], order: GroupOrder) -> None:
-    line["hash"] = "sha256:" + hashlib.sha256(encode(line)).hexdigest()
-    writer.put(JOURNAL, f"{line['record']}/{order.flow}/group/{order.group}/{order.id}", line, 0)
+def _name(line: Mapping[str, Any], order: GroupOrder) -> str:
+    return f"{line['record']}/{order.flow}/group/{order.group}/{order.id}"
+
+
+def _hashed(line: dict[str, Any]) -> dict[str, Any]:
+    return line | {"hash": "sha256:" + hashlib.sha256(encode(line)).hexdigest()}
 
 
 class FlowsTail:

@@ -20,7 +20,7 @@ from replicator.epochs import Epoch
 from replicator.errors import ReplicatorError
 from replicator.ledger import Ledger, read_ledger
 from replicator.look import Led, Stillness, diverging, leaders
-from replicator.orders import Order, by_policy, journal, journal_outcome, settled_on
+from replicator.orders import Order, by_policy, journal_by_worker, journal_outcome, settled_on
 from replicator.partition import PartitionKey
 from replicator.states import LookAgain, Loud
 from replicator.transactions.answers import SessionLost
@@ -113,7 +113,7 @@ class TakeOver:
         decided = obeyed(policy, decided, known, ends, start)
         if isinstance(decided, Goes):
             try:
-                journal(self.control, policy, self.record.topology)
+                journal_by_worker(self.control, policy, self.record.topology)
             except ClusterError as error:
                 return LookAgain(f"the decision could not be journaled: {error}")
         return decided

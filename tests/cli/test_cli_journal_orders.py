@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from cli.journal_orders import orders, told, whole
 from clusters.control import JOURNAL, ControlWriter
+from clusters.flows import JOURNALED_PREFIX
 from clusters.names import TopicPartition
 from replicator.orders import Order, give, journal_outcome
 from replicator.states import Span
@@ -17,13 +18,13 @@ PLACE = TopicPartition("orders", 1)
 
 
 class Journal:
-    """What is written to `watershed.journal`, in its order."""
+    """What is written to `watershed.journal`, and by workers beside the flows."""
 
     def __init__(self) -> None:
         self.values: list[dict[str, Any]] = []
 
     def put(self, topic: str, key: str, value: dict[str, Any] | None, slot: int = 0) -> None:
-        if topic == JOURNAL and value is not None:
+        if (topic == JOURNAL or key.startswith(JOURNALED_PREFIX)) and value is not None:
             self.values.append(value)
 
 

@@ -14,7 +14,7 @@ from clusters.control import JOURNAL, ControlWriter, read_log
 from clusters.log_tail import LogTail
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, Superseded
-from cutover.journal.chain import GENESIS, Chain, Journal
+from cutover.journal.chain import GENESIS, Chain, Entry, Journal
 from cutover.journal.topic import TopicLog
 from tests.cutover.world import FakeLog, World, a_migration
 
@@ -43,8 +43,6 @@ def _edit(log: list[dict[str, Any]]) -> None:
 
 
 def _rehash(log: list[dict[str, Any]]) -> None:
-    from cutover.journal.chain import Entry
-
     log[2] = Entry(**(log[2] | {"observation": {"n": 99}})).sealed().to_json()
 
 
@@ -83,7 +81,7 @@ def test_two_that_write_at_once_one_counts() -> None:
     second_refresh()
     for chain in (second.chain, followed(log.records)):
         assert [entry.run for entry in chain.entries] == ["r1"]
-        assert chain.void == 1
+        assert [(each.offset, each.run, each.foreign) for each in chain.void] == [(1, "r2", False)]
 
 
 def test_topologies_share_a_topic_and_nothing_else() -> None:
@@ -109,9 +107,17 @@ def test_on_a_real_broker_chain_and_tampering(kafka_pair: Lab, topic_name: str) 
     forged = json.loads(json.dumps(last.value)) | {"step": "step9", "seq": 3, "previous": again.root}
     with ControlWriter(cloud, "intruder") as writer:
         offset = writer.put(JOURNAL, "x", forged, 0)
+    third = Journal(TopicLog(cloud), topic_name, "third")
+    assert [(each.offset, each.why) for each in third.refresh().foreign] == [
+        (offset, "its content does not have its hash")
+    ]
+    with ControlWriter(cloud, "intruder") as writer:  # what was changed is seen by what follows it
+        changed = writer.put(JOURNAL, "x", forged | {"hash": "sha256:" + "7" * 64}, 0)
+        follows = Entry(**(last.value | {"seq": 4, "previous": "sha256:" + "7" * 64})).sealed()
+        writer.put(JOURNAL, "x", follows.to_json(), 0)
     with pytest.raises(BrokenChain, match="was changed after it was written") as broken:
-        Journal(TopicLog(cloud), topic_name, "third").refresh()
-    assert broken.value.offset == offset
+        third.refresh()
+    assert broken.value.offset == changed
 
 
 @pytest.mark.kafka

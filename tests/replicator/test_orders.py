@@ -261,5 +261,5 @@ def test_what_an_order_really_gave_up_is_journaled() -> None:
     judge = _Judge(record, writer, {key: replace(GAP, through=170)}, "w1")  # type: ignore[arg-type]
     assert isinstance(judge.decided(key, known(), 7, replace(EXPIRED, source_start=160)), Resume)
     ((topic, name, line),) = writer.told
-    assert (topic, name) == (JOURNAL, "order/f/orders/0/one/8.w1")
+    assert (topic, name) == ("watershed.flows", "journaled|order/f/orders/0/one/8.w1")
     assert (line["record"], line["lost"], line["obeyed_as"]) == ("order-obeyed", [100, 160], 8)

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from cli.offsets import offsets
 from clusters.admin import Admin
-from clusters.control import JOURNAL, ControlWriter, read_log
+from clusters.control import FLOWS, ControlWriter, read_log
 from clusters.group_offsets import GroupOffsets
 from clusters.names import TopicPartition
 from clusters.sync_reports import SyncReport, read_sync_reports
@@ -262,7 +262,7 @@ def test_going_back_needs_a_journaled_order_which_is_obeyed_once(copied, topic_n
     outgrown = order(9_999)
     assert kept(settings, plan)[topic_name].state == "different"
     assert at(settings["cloud"], topic_name, topic) == first
-    lines = [record.value or {} for record in read_log(settings["cloud"], JOURNAL)]
+    lines = [record.value or {} for record in read_log(settings["cloud"], FLOWS)]
     told_of = {each["id"]: each.get("outcome") for each in lines if each.get("record") == "order-obeyed"}
     assert told_of[given.id] == {str(place): f"set from {first} to 0"}
     assert told_of[outgrown.id] == {str(place): f"not obeyed: the target stands at {first}"}

@@ -137,7 +137,7 @@ TRIED: Mapping[str, tuple[Callable[[Account, str], None], str, str, frozenset[Ro
     "write to the source": (_write, "onprem", COPIED, frozenset()),
     "change the source's settings": (_configure, "onprem", COPIED, frozenset()),
     "delete the journal": (_delete, "cloud", JOURNAL, frozenset()),
-    "write to the journal": (_write, "cloud", JOURNAL, frozenset({"worker", "migrate"})),
+    "write to the journal": (_write, "cloud", JOURNAL, frozenset({"migrate"})),
     "write the desired state": (_write, "cloud", FLOWS, frozenset({"apply", "worker", "migrate"})),
     "write to the ledger": (_write, "cloud", LEDGER, frozenset({"worker"})),
     "delete another topic": (_delete, "cloud", OTHER, frozenset()),

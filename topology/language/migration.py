@@ -231,6 +231,22 @@ MIGRATION = Named(
                 ),
                 "Group id → what a move of the group needs to know.",
             ),
+            "journal": Key(
+                Record(
+                    {
+                        "key": Key(
+                            SECRET, "The key of the HMAC-SHA256 by which entries are signed; who has none forges none."
+                        ),
+                        "earlier_keys": Key(
+                            ListOf(SECRET),
+                            "Keys before this one, newest first: they verify what was signed before the newer one.",
+                        ),
+                    },
+                    required=("key",),
+                ),
+                "How the journal of runs and approvals is signed.",
+                "not signed: whoever may write to `watershed.journal` can forge entries",
+            ),
             "waves": Key(ListOf(WAVE, empty="a migration has at least one wave"), "What moves together."),
             "decommission": Key(
                 Record(

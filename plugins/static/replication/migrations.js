@@ -22,6 +22,8 @@ export function migrationsView(told, state, questions) {
       ? h("p.problem", {}, `${told.cluster.alias}, where the journal is kept, does not answer`,
           told.cluster.age_ms === null ? ". " : ` since ${duration(told.cluster.age_ms)}; what is shown is that old. `, told.cluster.problem || "") : null,
     told.cluster.state === "reading" ? h("p.note", {}, `The journal on ${told.cluster.alias} is being read …`) : null,
+    told.journal.foreign.length ? h("p.problem", {}, icon("broken"), " Journal lines that are not ours, and do not count: ", told.journal.foreign.map(line => `offset ${line.offset} (${line.why})`).join("; "), ".") : null,
+    told.journal.unverified ? h("p", {}, `${told.journal.unverified} journal entries are signed; not verified here: no key.`) : null,
     told.journal.broken ? h("p.problem", {}, icon("broken"), " The journal is not whole: ", told.journal.broken, ". What stands before is shown.") : null,
     h("section", { "aria-label": "Waves" }, h("h2", {}, `Waves along ${told.flow}`), h("ol.waves", {}, told.waves.map(wave))),
     told.runs.length ? runs(told) : h("p.note", {}, "No run has begun. ",

@@ -1,0 +1,57 @@
+"""Who may write entries that count: with a key, whoever has it; without one, whoever may write to the topic."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.secrets import Vault
+from topology.plan import Plan
+
+PLAIN: Final = "sha256:"
+SIGNED: Final = "hmac-sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """The keys of one topology's journal, newest first; none: entries are not signed. trusting: there is a key, but
+    not for who reads here; signed entries are taken as they are and told as not verified."""
+
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
+    trusting: bool = False
+
+    def seal(self, body: bytes) -> str:
+        """The hash of an entry that is written now."""
+        return mac(self.keys[0], body) if self.keys else digest(body)
+
+    def key_of(self, body: bytes, seal: str) -> int | None:
+        """Which key the entry was signed with (0: the newest); None for none of ours."""
+        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(mac(key, body), seal))
+        return next(found, None)
+
+
+UNSIGNED: Final = Signing()
+TRUSTING: Final = Signing(trusting=True)
+
+
+def digest(body: bytes) -> str:
+    return PLAIN + hashlib.sha256(body).hexdigest()
+
+
+def mac(key: bytes, body: bytes) -> str:
+    """HMAC-SHA256 (RFC 2104)."""
+    return SIGNED + hmac.new(key, body, hashlib.sha256).hexdigest()
+
+
+def signing_of(plan: Plan, environ: Mapping[str, str] = os.environ) -> Signing:
+    """The keys that the file refers to (`migration.journal`). Raises SecretMissing."""
+    journal = plan.migration.journal if plan.migration is not None else None
+    if journal is None:
+        return UNSIGNED
+    vault = Vault("", environ, where="migration.journal")
+    earlier = (vault.text(f"earlier_keys[{number}]", ref) for number, ref in enumerate(journal.earlier_keys))
+    return Signing(tuple(text.encode() for text in (vault.text("key", journal.key), *earlier)))

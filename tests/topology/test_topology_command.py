@@ -41,7 +41,15 @@ import json, os, sys
 with open("called", "a") as told:
     told.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
 """
-TOOLS = ("kafka-acls", "kafka-configs", "kafka-topics", "kafka-consumer-groups", "kafka-delete-records", "topology")
+TOOLS = (
+    "kafka-acls",
+    "kafka-configs",
+    "kafka-topics",
+    "kafka-consumer-groups",
+    "kafka-delete-records",
+    "kafka-cluster-links",
+    "topology",
+)
 TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -165,3 +173,16 @@ def test_a_config_value_is_no_second_key(tmp_path: Path) -> None:
     [called] = run_script(told.removeprefix("To keep it: "), tmp_path)
     assert called[called.index("--entity-name") + 1] == "g'; touch escaped; '"
     assert called[-1] == "share.auto.offset.reset=[latest,x=y]"
+
+
+def test_an_exported_link_is_one_command(tmp_path: Path) -> None:
+    text = TOPOLOGY.format(group="shop").partition("migration:")[0]
+    text = text.replace("9092]}", '9092], cluster_id: "x; touch escaped #"}', 1)
+    path = tmp_path / "hostile.yaml"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "export", path, "--as", "cluster-linking"], capture_output=True, check=False
+    )
+    [line] = [each for each in done.stdout.decode().splitlines() if each.startswith("# kafka-cluster-links")]
+    [called] = run_script(line.removeprefix("# "), tmp_path)
+    assert called[called.index("--cluster-id") + 1] == "x; touch escaped #"

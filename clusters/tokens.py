@@ -137,7 +137,7 @@ def _answer(settings: ConnectionSettings, oauth: OAuth) -> dict[str, Any]:
         ) from None
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise _no_token(settings, oauth, "no JSON object")
@@ -195,7 +195,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     try:
         said = json.loads(error.read(_LARGEST_ANSWER))
         told = [str(said[key])[:200] for key in ("error", "error_description") if said.get(key)]
-    except (ValueError, AttributeError, TypeError, OSError):
+    except (ValueError, AttributeError, TypeError, OSError, RecursionError):
         told = []
     return f"HTTP {error.code}" + (f" ({': '.join(told)})" if told else "")
 
@@ -207,7 +207,7 @@ def _claims(value: str) -> dict[str, Any]:
         return {}
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, binascii.Error, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 
@@ -218,7 +218,7 @@ def _life(answer: dict[str, Any], claims: dict[str, Any]) -> float | None:
         try:
             if seconds is not None and float(seconds) > 0:
                 return float(seconds)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     return None
 

@@ -15,7 +15,15 @@ import json, os, sys
 with open("called", "a") as told:
     told.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
 """
-TOOLS = ("kafka-acls", "kafka-configs", "kafka-topics", "kafka-consumer-groups", "kafka-delete-records", "topology")
+TOOLS = (
+    "kafka-acls",
+    "kafka-configs",
+    "kafka-topics",
+    "kafka-consumer-groups",
+    "kafka-delete-records",
+    "kafka-cluster-links",
+    "topology",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,9 +174,10 @@ class RegistryClient:
             return None
         try:
             value = json.loads(text) if text else None
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         code = value.get("error_code") if isinstance(value, dict) else None
+        code = code if isinstance(code, int) else None
         if 200 <= status < 300 and value is not None:
             return value
         if status == 404 and (code in _ABSENT or missing):

@@ -162,7 +162,7 @@ def _asked(
         raise NoAnswer(f"{url} answered {answer.status}: {answer.text}")
     try:
         told = json.loads(answer.body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         told = {"detail": answer.text}
     if 300 <= answer.status < 400:
         told = {"detail": "redirects are not followed; correct the address"}

@@ -83,7 +83,7 @@ def _heard(answer: Answer) -> Heard:
     if 200 <= answer.status < 300:
         try:
             return answered(json.loads(answer.body or b"null"), f"answered {answer.status}")
-        except ValueError:
+        except (ValueError, RecursionError):
             if answer.body.lstrip().startswith(b"{"):  # cut off perhaps, and perhaps a no
                 return Heard("no", f"answered {answer.status} with JSON that cannot be read: {answer.text}")
             return Heard("yes", answer.text or f"answered {answer.status}")

@@ -20,6 +20,7 @@ from spark.judging.subjects import Subject
 from spark.judging.verdict import Counts, Judgement
 from spark.judging.window import Observed
 from spark.reading.spans import Span
+from topology.command import command
 
 COUNTED = 200_000  # offsets of stragglers that are counted record by record; beyond, by offsets
 NAMED = 5
@@ -78,9 +79,10 @@ def open_transactions(settings: ConnectionSettings, key: TopicPartition) -> str:
     first = open_ones[0]
     return (
         f"{named}{more}; it ends when its application does so or its timeout has passed; one that hangs is ended by "
-        f"kafka-transactions.sh --bootstrap-server {settings.bootstrap[0]} abort --topic {key.topic} "
-        f"--partition {key.partition} "
-        f"--start-offset {first.transaction_start}"
+        + command(
+            *("kafka-transactions.sh", "--bootstrap-server", settings.bootstrap[0], "abort", "--topic", key.topic),
+            *("--partition", key.partition, "--start-offset", first.transaction_start),
+        )
     )
 
 

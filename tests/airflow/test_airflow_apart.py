@@ -22,7 +22,7 @@ from clusters.status import PartitionStatus
 from lab.clusters import Lab
 from lab.hostile_broker import HostileBroker, friendly
 from plugins import watershed_after, watershed_apart, watershed_flows, watershed_steps_apart
-from plugins.watershed_flows import FlowsRunning, expected_partitions, look
+from plugins.watershed_flows import FlowsRunning, Wanted, expected_partitions, look
 from plugins.watershed_page_reading import AGAIN_S, ANSWER_S, Readers, Snapshot
 from plugins.watershed_state import freeze
 from plugins.watershed_steps import Order
@@ -113,7 +113,7 @@ def test_triggers_of_other_topologies_go_on(
 ) -> None:
     good = frozen(tmp_path, page_world.one(hub))
     bad = frozen(tmp_path, page_world.strait(hub, reef.address))
-    assert set(expected_partitions(good)) == {"onprem-to-cloud"}
+    assert set(expected_partitions(good).places) == {"onprem-to-cloud"}
     with pytest.raises(ProcessEnded, match=r"clusters of topology strait.*signal 6, SIGABRT"):
         expected_partitions(bad)
     assert isinstance(look(good), dict)  # at once: it was not asked when the process ended
@@ -127,7 +127,9 @@ def test_the_wait_for_flows_asks_again_when_its_process_dies(
     asking: Apart, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = frozen(tmp_path, page_world.one(page_world.ADDRESS))
-    monkeypatch.setattr(watershed_flows, "expected_partitions", lambda plan: {"onprem-to-cloud": {("orders", 0)}})
+    monkeypatch.setattr(
+        watershed_flows, "expected_partitions", lambda plan: Wanted({"onprem-to-cloud": {("orders", 0)}})
+    )
     reports = [PartitionStatus("onprem-to-cloud", "orders", "dc.orders", 0, "running", at_ms=at) for at in (1, 2)]
     looks: list[Any] = [ProcessEnded("signal 6"), *reports]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,16 @@ def test_a_config_value_is_no_second_key(tmp_path: Path) -> None:
     [called] = run_script(told.removeprefix("To keep it: "), tmp_path)
     assert called[called.index("--entity-name") + 1] == "g'; touch escaped; '"
     assert called[-1] == "share.auto.offset.reset=[latest,x=y]"
+
+
+def test_an_exported_link_is_one_command(tmp_path: Path) -> None:
+    text = TOPOLOGY.format(group="shop").partition("migration:")[0]
+    text = text.replace("9092]}", '9092], cluster_id: "x; touch escaped #"}', 1)
+    path = tmp_path / "hostile.yaml"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "export", path, "--as", "cluster-linking"], capture_output=True, check=False
+    )
+    [line] = [each for each in done.stdout.decode().splitlines() if each.startswith("# kafka-cluster-links")]
+    [called] = paste(line.removeprefix("# "), tmp_path).calls
+    assert called[called.index("--cluster-id") + 1] == "x; touch escaped #"

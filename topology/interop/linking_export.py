@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topology.command import command
 from topology.interop.exported import Exported
 from topology.interop.linking_filters import ALL, ALL_ACLS, filters_json, written
 from topology.interop.linking_keys import MAX_PREFIX
@@ -122,11 +123,14 @@ def _link(flow: Flow, topology: Topology, notes: Notes) -> str | None:
     words = [f"link={flow.id}", f"source={flow.source}", f"target={flow.target}"]
     words.append(f"target-bootstrap={','.join(target.bootstrap)}")
     words += [f"{end}-id={one.cluster_id}" for end, one in (("source", source), ("target", target)) if one.cluster_id]
-    order = f"kafka-cluster-links --bootstrap-server {','.join(target.bootstrap)} --create --link {flow.id}"
-    known = f" --cluster-id {source.cluster_id}" if source.cluster_id else ""
+    order = command(
+        *("kafka-cluster-links", "--bootstrap-server", ",".join(target.bootstrap), "--create", "--link", flow.id),
+        *("--config-file", f"{flow.id}.properties"),
+        *(("--cluster-id", source.cluster_id) if source.cluster_id else ()),
+    )
     lines = [
         f"# watershed: {' '.join(words)}",
-        f"# {order} --config-file {flow.id}.properties{known}",
+        f"# {order}",
         "link.mode=DESTINATION",
         "connection.mode=OUTBOUND",
         f"bootstrap.servers={','.join(source.bootstrap)}",

@@ -30,7 +30,8 @@ class Signing:
 
     def key_of(self, body: bytes, seal: str) -> int | None:
         """Which key the entry was signed with (0: the newest); None for none of ours."""
-        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(mac(key, body), seal))
+        said = seal.encode(errors="surrogatepass")  # compare_digest takes no text beyond ASCII
+        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(mac(key, body).encode(), said))
         return next(found, None)
 
 

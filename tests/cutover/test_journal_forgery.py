@@ -63,6 +63,8 @@ FORGED: dict[str, Callable[[FakeLog], Value]] = {
     "text that no file can hold": lambda log: log.records[-1] | {"step": "\ud800"},
     "another's hash": lambda log: next_entry(log) | {"hash": log.records[0]["hash"]},
     "content that does not have its hash": lambda log: next_entry(log) | {"actor": "ann"},
+    "a hash that is no ASCII": lambda log: next_entry(log) | {"hash": SIGNED + "ä" * 64},
+    "a hash that no file can hold": lambda log: next_entry(log) | {"hash": SIGNED + "\ud800" * 64},
     "a hash of no kind": lambda log: next_entry(log) | {"hash": "md5:0"},
     "behind an entry that was never there": lambda log: next_entry(log, previous=PLAIN + "7" * 64),
     "signed, where the file has no key": lambda log: next_entry(log, Signing((b"mine",))),

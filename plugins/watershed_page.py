@@ -82,7 +82,8 @@ class Page:
             raise _missing(f"no migrations of {topology}")
         target = plan.cluster(plan.flow(plan.migration.flow).target)
         snapshot: Snapshot = self.readers.look(target)
-        told = migrations(plan, snapshot.journals.get(topology, Journaled()), _plan_of, run)
+        signed = plan.migration is not None and plan.migration.journal is not None
+        told = migrations(plan, snapshot.journals.get((topology, signed), Journaled()), _plan_of, run)
         now = time.time()
         cluster = cluster_row(target.alias, snapshot, now)
         return told | {"declared": True, "at": int(now * 1000), "cluster": cluster, "actions": may.actions()}

@@ -25,7 +25,7 @@ from clusters.status import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
 from cutover.journal.chain import Chain, Entry, Void
-from cutover.journal.signing import TRUSTING
+from cutover.journal.signing import TRUSTING, UNSIGNED
 from topology.plan import PlanCluster
 
 WAIT_S = 1.0  # between two snapshots
@@ -38,6 +38,7 @@ CLUSTERS = 100  # threads at most
 # One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
 # thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
 _TURN = threading.Lock()
+JournalOf = tuple[str, bool]  # topology, whether its file names a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Journaled:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One cluster. flows: the records of `watershed.flows`; reports and sync: by flow; journals: by topology.
+    """One cluster. flows: the records of `watershed.flows`; reports and sync: by flow; journals: by topology, and
+    by whether its file names a key: nobody here has keys, so who reads without one must not believe a signed line.
 
     answered_at: seconds since 1970, None before the first answer. since: it is asked since then, without a break;
     before, nobody looked. problem: why it does not answer now. complete: its control topics have been read to their
@@ -64,7 +66,7 @@ class Snapshot:
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
     sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    journals: Mapping[str, Journaled] = field(default_factory=dict)
+    journals: Mapping[JournalOf, Journaled] = field(default_factory=dict)
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -79,8 +81,8 @@ class View:
         self.flows: dict[str, Mapping[str, Any]] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
         self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
-        self._chains: dict[str, Chain] = {}
-        self._broken: dict[str, str] = {}
+        self._chains: dict[JournalOf, Chain] = {}
+        self._broken: dict[JournalOf, str] = {}
 
     def take(self, records: Iterable[Seen]) -> None:
         newest: dict[tuple[str, str], bytes | None] = {}
@@ -102,10 +104,10 @@ class View:
             reports={flow: dict(each) for flow, each in self.reports.items()},
             sync={flow: dict(each) for flow, each in self.sync.items()},
             journals={
-                name: Journaled(
-                    tuple(chain.entries), len(chain.void), self._broken.get(name), chain.foreign, chain.signed
+                key: Journaled(
+                    tuple(chain.entries), len(chain.void), self._broken.get(key), chain.foreign, chain.signed
                 )
-                for name, chain in self._chains.items()
+                for key, chain in self._chains.items()
             },
             answered_at=answered_at,
             complete=True,
@@ -135,12 +137,15 @@ class View:
     def _journal(self, record: Seen) -> None:
         value = _parsed(record.payload)
         name = None if value is None else value.get("topology")
-        if value is None or not isinstance(name, str) or name in self._broken:
+        if value is None or not isinstance(name, str):
             return
-        try:
-            self._chains.setdefault(name, Chain(name, signing=TRUSTING)).follow([(record.offset, value)])
-        except BrokenChain as error:
-            self._broken[name] = str(error)
+        for key in ((name, False), (name, True)):
+            if key not in self._broken:
+                chain = self._chains.setdefault(key, Chain(name, signing=TRUSTING if key[1] else UNSIGNED))
+                try:
+                    chain.follow([(record.offset, value)])
+                except BrokenChain as error:
+                    self._broken[key] = str(error)
 
 
 class Reader:

@@ -15,6 +15,7 @@ from clusters.following import Seen
 from cutover.drill.plan import drilled
 from cutover.driver import approve_all
 from cutover.journal.chain import Journal
+from cutover.journal.signing import SIGNED, Signing
 from cutover.observations import ProofSeen
 from plugins.watershed_page_evidence import leaves
 from plugins.watershed_page_migrations import migrations
@@ -34,11 +35,11 @@ def shop(tmp_path: Path) -> Plan:
     return page_world.plan_in(tmp_path, page_world.one(ADDRESS))
 
 
-def journaled(plan: Plan, log: FakeLog) -> Any:
+def journaled(plan: Plan, log: FakeLog, *, signed: bool = False) -> Any:
     view = View()
     values = [json.dumps(value).encode() for value in log.records]
     view.take(Seen(JOURNAL, offset, "", value) for offset, value in enumerate(values))
-    return view.snapshot(NOW).journals[plan.topology]
+    return view.snapshot(NOW).journals[plan.topology, signed]
 
 
 def run(plan: Plan, log: FakeLog, name: str = RUN, **changes: Any) -> Any:
@@ -109,10 +110,10 @@ def test_a_run_of_an_older_file_is_shown_by_its_own_plan_or_its_own_steps(shop: 
 def test_a_journal_that_was_changed_is_shown_as_far_as_it_is_whole(shop: Plan) -> None:
     log = FakeLog()
     run(shop, log).run(until_step="lag_gate")
-    log.records[4]["observation"] = {"outcome": {"forged": True}, "refused": None}
+    log.records[3]["observation"] = {"outcome": {"forged": True}, "refused": None}
     told = migrations(shop, journaled(shop, log), lambda _hash: None)
     assert "was changed after it was written" in told["journal"]["broken"]
-    assert told["journal"]["entries"] == 4
+    assert told["journal"]["entries"] == 3
 
 
 def test_a_run_that_is_not_in_the_journal_is_not_replaced_by_another(shop: Plan) -> None:
@@ -187,3 +188,32 @@ def test_gates_say_what_they_saw_in_a_line(shop: Plan) -> None:
 def test_times_are_told_as_times() -> None:
     told = leaves({"seen_ms": 1_795_323_596_620, "rpo_ms": 1_500, "offsets": 12_000, "granted": True})
     assert [what for _, what in told] == ["2026-11-22 04:59:56 UTC", "1.5 s", "12,000", "yes"]
+
+
+def test_a_line_with_a_forged_signature_hides_nothing_where_no_key_is_named(shop: Plan) -> None:
+    """Nobody who shows the page has keys; the file says whether there is one."""
+    log = FakeLog()
+    run(shop, log).run(until_step="lag_gate")
+    whole = journaled(shop, log)
+    last = log.records[-1]
+    forged = last | {"hash": SIGNED + "0" * 64, "seq": last["seq"] + 1, "previous": last["hash"]}
+    log.records.append(forged)
+    after = Journal(log, shop.topology, "next")
+    after.refresh()
+    after.append("r2", "run", "intent", {}, actor="ann", plan_hash="", wave="paid")
+    told = journaled(shop, log)
+    assert told.entries[:-1] == whole.entries
+    assert told.entries[-1].run == "r2"
+    assert [(each.offset, each.why) for each in told.foreign] == [
+        (len(log.records) - 2, "it is signed, and the file names no key (`migration.journal`)")
+    ]
+
+
+def test_entries_of_a_file_with_a_key_are_shown_as_not_verified(shop: Plan) -> None:
+    log = FakeLog()
+    journal = Journal(log, shop.topology, "me", signing=Signing((b"a key",)))
+    journal.append("r1", "run", "intent", {}, actor="ann", plan_hash="", wave="orders")
+    told = journaled(shop, log, signed=True)
+    assert ([entry.run for entry in told.entries], told.unverified) == (["r1"], 1)
+    assert migrations(shop, told, lambda _hash: None)["journal"]["unverified"] == 1
+    assert journaled(shop, log).entries == ()

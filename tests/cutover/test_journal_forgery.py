@@ -137,7 +137,9 @@ def _cut(records: list[Value]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "offset"), [(_change, 1), (_change_and_hash, 2), (_remove, 1), (_cut, 0)], ids=lambda v: str(v)
+    ("tamper", "offset"),
+    [(_change, 1), (_change_and_hash, 2), (_remove, 1), (_cut, 0)],
+    ids=["changed", "changed and hashed anew", "removed", "cut off"],
 )
 def test_with_a_key_what_was_changed_or_removed_stops_everybody(
     tamper: Callable[[list[Value]], None], offset: int

@@ -2,11 +2,11 @@
 #   make demo [FAULT=worker]   a whole migration on embedded clusters, end to end
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
-#   make bench  make soak      measurements and long runs, never part of the tests
+#   make bench  make soak      measurements and long runs, never part of the tests; make fuzz: foreign bytes
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak fuzz docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -88,6 +88,10 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MI
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
+
+FUZZ_MINUTES ?= 30
+fuzz: env ## foreign bytes for FUZZ_MINUTES (30) together; FUZZ_TARGETS=files,hooks FUZZ_SEED=n, or FUZZ_INPUT=file for one
+	@FUZZ_MINUTES="$(FUZZ_MINUTES)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SEED="$(FUZZ_SEED)" FUZZ_INPUT="$(FUZZ_INPUT)" $(BIN)/python -m tests.fuzz
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
 	$(BIN)/python -m topology.handbook docs

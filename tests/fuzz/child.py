@@ -21,9 +21,11 @@ from random import Random
 
 from tests.fuzz.board import Board, Figures
 from tests.fuzz.mutation import mutated
-from tests.fuzz.target import OracleViolated, Target, load_target
+from tests.fuzz.target import ROOMS, ROOT, OracleViolated, Target, load_target
 
 MOST_IN_POOL = 4000
+_TO_TELL = 64 << 20  # memory to say in that there was none
+_OURS = tuple(f"{ROOT / room}/" for room in ROOMS)
 _NUMBER = re.compile(r"[0-9]+")
 
 
@@ -49,7 +51,7 @@ def main(path: str) -> None:
         target.attempt(target.seeds[0])  # what it imports lazily is no memory of an input
     base = _resident()
     spaces = _address_space() + order.bytes
-    resource.setrlimit(resource.RLIMIT_AS, (spaces, spaces))
+    resource.setrlimit(resource.RLIMIT_AS, (spaces, spaces + _TO_TELL))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     trial = Trial(target, board, folder, base)
     if order.only:
@@ -129,6 +131,9 @@ class Trial:
         return taken
 
     def _found(self, kind: str, error: BaseException, data: bytes) -> object:
+        if kind == "memory":  # or there is none to say so; the next inputs have a little more
+            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
         place = f"{kind} {type(error).__name__} at {_innermost(error)}"
         if place not in self._seen:  # the first of its kind is enough; it is counted by the name of its file
             name = hashlib.sha256(place.encode()).hexdigest()[:12]
@@ -152,7 +157,7 @@ def _way(error: BaseException) -> object:
 def _innermost(error: BaseException) -> str:
     """The last place of ours (a library that we call may raise anywhere in it)."""
     frames = traceback.extract_tb(error.__traceback__)[-60:]
-    ours = [each for each in frames if "site-packages" not in each.filename and "/tests/fuzz/" not in each.filename]
+    ours = [each for each in frames if each.filename.startswith(_OURS) and "/tests/fuzz/" not in each.filename]
     last = (ours or frames)[-1]
     return f"{Path(last.filename).name}:{last.lineno}"
 

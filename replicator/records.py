@@ -145,7 +145,7 @@ def built(records: Sequence[Record], codec: int, end: int, leader_epoch: int = -
 
 
 def fields(rest: bytes) -> Fields:
-    """Key, value and headers of a record, for those that leave the copy. Raises IndexError for bytes that are none."""
+    """Key, value and headers of a record, for those that leave the copy. Raises IndexError, ValueError."""
     key, at = _sized(rest, 0)
     value, at = _sized(rest, at)
     count, at = read_zigzag(rest, at)

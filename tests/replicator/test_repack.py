@@ -62,6 +62,17 @@ def test_holes(batch: bytes, expected: tuple[tuple[int, int], ...]) -> None:
     assert sifted.batches[-1].end == sifted.position == header(batch).last_offset + 1
 
 
+def test_a_marker_that_is_cut_off_stops_behind_what_stands_before_it() -> None:
+    marker = abort(2, 7)
+    for cut in range(61, len(marker)):
+        broken = bytearray(marker[:cut])
+        broken[8:12] = (cut - 12).to_bytes(4, "big")
+        broken[61:] = b"\xff" * (cut - 61)
+        sifted = sift(answer(data(0, 2), sealed(bytes(broken))), 0)
+        assert (spans(sifted), sifted.position) == ([(0, 2)], 2)
+        assert "cut off" in str(sifted.refused)
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_the_position_inside_a_batch(codec: str) -> None:
     batch = data(10, 6, codec=codec)

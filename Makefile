@@ -3,11 +3,11 @@
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
 #   make attack [ATTACKS=2,7]  the worst attacks of issue 15, tried on the installed product: held, or NOT HELD
-#   make bench  make soak      measurements and long runs, never part of the tests
+#   make bench  make soak      measurements and long runs, never part of the tests; make fuzz: foreign bytes
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak attack docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -94,6 +94,10 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MI
 ATTACKS ?=
 attack: env jars ## what an attacker tries first, on real clusters and the installed product, in about 2 minutes; ATTACKS=2,7 for some
 	$(BIN)/python -m lab.attack --attacks "$(ATTACKS)"
+
+FUZZ_MINUTES ?= 30
+fuzz: env ## foreign bytes for FUZZ_MINUTES (30) together; FUZZ_TARGETS=files,hooks FUZZ_SEED=n, or FUZZ_INPUT=file for one
+	@FUZZ_MINUTES="$(FUZZ_MINUTES)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SEED="$(FUZZ_SEED)" FUZZ_INPUT="$(FUZZ_INPUT)" $(BIN)/python -m tests.fuzz
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
 	$(BIN)/python -m topology.handbook docs

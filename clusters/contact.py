@@ -95,7 +95,7 @@ def _ask(settings: ConnectionSettings, place: tuple[str, Address], answered: thr
     except ClusterError as error:
         hostile = error if isinstance(error, ProtocolError) else None
         _known[place] = (time.monotonic() + _SILENT_S, (), hostile)
-    except (struct.error, IndexError, ValueError) as problem:
+    except (struct.error, IndexError, OverflowError, ValueError) as problem:
         text = (
             f"cluster {settings.alias}: {transport.address} gives an answer that no broker gives ({problem}). Nothing "
             f"more was asked of it. Check clusters.{settings.alias}.bootstrap, and what listens at that address."

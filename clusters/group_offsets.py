@@ -36,6 +36,7 @@ GROUPS_A_REQUEST: Final = 200
 COORDINATORS_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
+_NOT_SAID = -1  # UNKNOWN_SERVER_ERROR: the answer leaves the group out
 # of a share group's partition: it has a start offset or none, its topic is gone, or is not shown to this user
 _NOT_SHOWN = frozenset({codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED})
 _MOVING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
@@ -400,7 +401,8 @@ class GroupOffsets:
                 self._brokers[int(each.node_id)] = (str(each.host), int(each.port))
             else:
                 errors[group] = int(each.error_code)
-        return errors
+        left_out = {group: _NOT_SAID for group in groups if group not in self._coordinators}
+        return left_out | errors
 
     def _first(self) -> Inquiry:
         """Whichever broker answers."""

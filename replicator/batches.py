@@ -97,13 +97,15 @@ def _follows_hole(batch: Batch, position: int) -> bool:
 
 
 def _control_type(batch: Batch) -> int:
-    """0 abort, 1 commit: the second int16 of the key of the batch's only record (never compressed)."""
-    at = HEADER_SIZE
+    """0 abort, 1 commit: the second int16 of the key of the batch's only record (never compressed). Raises BadBatch."""
+    at, size = HEADER_SIZE, len(batch.data)
     for field in range(5):  # length, attributes (one byte), timestamp delta, offset delta, key length
         if field == 1:
             at += 1
             continue
-        while batch.data[at] & 0x80:
+        while at < size and batch.data[at] & 0x80:
             at += 1
         at += 1
+    if at + 4 > size:
+        raise BadBatch("is a marker of a transaction that is cut off", batch.base)
     return int.from_bytes(batch.data[at + 2 : at + 4], "big")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -70,6 +71,8 @@ def records_of(batch: Batch, most: int | None = None) -> list[Record]:
         raise BadBatch(f"holds offset {found[-1].offset}, behind its own end {batch.end}", batch.base)
     if batch.attributes & LOG_APPEND_TIME:
         found = [Record(offset, batch.max_timestamp, rest) for offset, _, rest in found]
+    if found and not (min(map(_time, found)) >= _OLDEST and max(map(_time, found)) <= _NEWEST):
+        found = [Record(offset, _wrapped(time), rest) for offset, time, rest in found]
     return found
 
 
@@ -127,7 +130,7 @@ def built(records: Sequence[Record], codec: int, end: int, leader_epoch: int = -
         time = timestamp - first_time
         if timestamp > newest:
             newest = timestamp
-        times = small[time] if 0 <= time < smallest else zigzag(time)
+        times = small[time] if 0 <= time < smallest else zigzag(_wrapped(time))
         index_bytes = small[index] if index < smallest else zigzag(index)
         front = b"\0" + times + index_bytes
         size = len(front) + len(rest)
@@ -144,8 +147,13 @@ def built(records: Sequence[Record], codec: int, end: int, leader_epoch: int = -
     return Batch(base, end, leader_epoch, codec, newest, -1, -1, -1, count, data, tuple(spans))
 
 
+def _wrapped(time: int) -> int:
+    """As Java's long, in which consumers add a record's time to its batch's, and producers take one from the other."""
+    return (time - _OLDEST & 0xFFFF_FFFF_FFFF_FFFF) + _OLDEST
+
+
 def fields(rest: bytes) -> Fields:
-    """Key, value and headers of a record, for those that leave the copy. Raises IndexError for bytes that are none."""
+    """Key, value and headers of a record, for those that leave the copy. Raises IndexError, ValueError."""
     key, at = _sized(rest, 0)
     value, at = _sized(rest, at)
     count, at = read_zigzag(rest, at)
@@ -175,4 +183,6 @@ def _with_size(content: bytes | None) -> bytes:
     return zigzag(-1) if content is None else zigzag(len(content)) + content
 
 
+_OLDEST, _NEWEST = -(1 << 63), (1 << 63) - 1
+_time = itemgetter(1)
 _SMALL: Final = tuple(zigzag(number) for number in range(8192))

@@ -128,7 +128,7 @@ class Connection(Alignment):
         self._transport.patient_for(_PATIENCE_S)
         try:
             self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
-        except (struct.error, IndexError, ValueError) as problem:
+        except (struct.error, IndexError, OverflowError, ValueError) as problem:
             raise self._unintelligible("Fetch", problem) from problem
         if error:
             raise self._refused(f"{self._transport.address} answered a Fetch with {codes.name_of(error)}", error)
@@ -150,7 +150,7 @@ class Connection(Alignment):
         self._transport.patient_for(_PATIENCE_S)
         try:
             self.throttle_ms, answers = produce.parse_produce_answer(body)
-        except (struct.error, IndexError, ValueError) as problem:
+        except (struct.error, IndexError, OverflowError, ValueError) as problem:
             raise self._unintelligible("Produce", problem) from problem
         return answers
 

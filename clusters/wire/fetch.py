@@ -57,7 +57,7 @@ def fetch_body(
 def parse_fetch_answer(body: memoryview) -> tuple[int, int, list[FetchedPartition]]:
     """(throttle time in ms, top-level error code, partitions) of a Fetch v13 answer body (behind the response header).
 
-    Raises struct.error, IndexError or ValueError when the bytes are not such an answer.
+    Raises struct.error, IndexError, OverflowError or ValueError when the bytes are not such an answer.
     """
     throttle, error, _session = _TOP.unpack_from(body, 0)
     at = _TOP.size

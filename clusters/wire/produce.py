@@ -62,7 +62,7 @@ def produce_body(
 def parse_produce_answer(body: memoryview) -> tuple[int, list[ProducedPartition]]:
     """(throttle time in ms, partitions) of a Produce v13 answer body (behind the response header).
 
-    Raises struct.error, IndexError or ValueError when the bytes are not such an answer.
+    Raises struct.error, IndexError, OverflowError or ValueError when the bytes are not such an answer.
     """
     answers: list[ProducedPartition] = []
     topics, at = read_uvarint(body, 0)

@@ -16,6 +16,7 @@ from kio.schema.metadata.v12 import response as metadata_response
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
+from clusters.errors import ProtocolError
 from clusters.wire.messages import (
     ClusterMetadata,
     OffsetAnswer,
@@ -103,7 +104,10 @@ def producers_question(topic: str, partition: int) -> describe_request.DescribeP
 
 
 def producers_answer(answer: describe_response.DescribeProducersResponse) -> tuple[int, list[ProducerState]]:
-    part = answer.topics[0].partitions[0]
+    found = [part for topic in answer.topics for part in topic.partitions]
+    if not found:
+        raise ProtocolError("an answer to DescribeProducers leaves out the partition that was asked for")
+    part = found[0]
     return int(part.error_code), [
         ProducerState(
             int(state.producer_id),

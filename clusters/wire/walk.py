@@ -95,7 +95,7 @@ def _of_field(hint: Any, kafka_type: str | None, compact: bool) -> tuple[Step, i
         step, least, always = _of_field(item, kafka_type, compact)
         if is_dataclass(item) and item_is_null:
             raise TypeError(f"an array of nullable {item} is not known here")
-        return _array(step, max(least, 1), always, compact), 1 if compact else _LONG.size, None
+        return _array(step, max(least, 1), always, compact, null), 1 if compact else _LONG.size, None
     entity: Any = inner
     if is_dataclass(entity):
         walk, least, always = _walked(inner)
@@ -115,7 +115,7 @@ def _passing(size: int) -> Step:
     return step
 
 
-def _array(step: Step, least: int, always: int | None, compact: bool) -> Step:
+def _array(step: Step, least: int, always: int | None, compact: bool, null: bool) -> Step:
     def walk(body: memoryview, at: int) -> int:
         if compact:
             count, at = read_uvarint(body, at)
@@ -123,6 +123,8 @@ def _array(step: Step, least: int, always: int | None, compact: bool) -> Step:
         else:
             (count,) = _LONG.unpack_from(body, at)
             at += _LONG.size
+        if count < 0 and not null:  # kio makes None of it, whatever its schema says
+            raise ValueError("an array is null that never is")
         if count * least > len(body) - at:
             raise ValueError(f"an array announces {count} elements, and {len(body) - at} bytes are left")
         if always is not None:

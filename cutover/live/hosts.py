@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 HOSTS = "WATERSHED_HOOK_HOSTS"
 LOOPBACK = "loopback"  # an entry: this machine's own addresses, at every port
 _PORTS = {"http": 80, "https": 443}
+# Of `[::1]x` and `x@host` the parser of addresses and what connects take different parts for the host.
+_PLAIN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\\@:\[\]]+)(:[0-9]*)?")
 
 
 def find_refusal(url: str, environ: Mapping[str, str]) -> str | None:
@@ -16,6 +19,8 @@ def find_refusal(url: str, environ: Mapping[str, str]) -> str | None:
     host, port, implied = _split(url)
     if not host:
         return f"{url} names no host"
+    if _PLAIN.fullmatch(urlsplit(url).netloc) is None:
+        return f"{url} is not read alike by all programs: between // and / write nothing but host or host:port"
     where = f"[{host}]" if ":" in host else host
     entry = where if port == implied else f"{where}:{port}"
     allowed = [each.strip().lower() for each in environ.get(HOSTS, "").split(",") if each.strip()]
@@ -48,6 +53,6 @@ def _split(url: str) -> tuple[str, int, int]:
     try:
         parts = urlsplit(url)
         host, implied = (parts.hostname or "").lower(), _PORTS.get(parts.scheme, 0)
-        return host, parts.port or implied, implied
+        return host, implied if parts.port is None else parts.port, implied
     except ValueError:  # no address, or a port that is none
         return host, 0, implied

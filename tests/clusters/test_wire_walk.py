@@ -109,3 +109,11 @@ def test_cut_off_answers_are_never_read_as_whole_ones() -> None:
     for length in range(len(body)):
         with pytest.raises((ValueError, IndexError, struct.error)):
             walked(kind)(memoryview(body)[:length], 0)
+
+
+def test_an_array_is_null_only_where_its_schema_says_so() -> None:
+    nothing = struct.pack(">i", 0) + b"\0"  # throttle time, and as many brokers as null has
+    with pytest.raises(ValueError, match="null that never is"):
+        walked(schema("metadata", 12, "response"))(memoryview(nothing + bytes(20)), 0)
+    told = b"\0" * 4 + b"\0\0" + b"\0" + b"\0" + b"\0"  # no error, no message, null entries, no tags
+    assert walked(schema("describe_client_quotas", 1, "response"))(memoryview(told), 0) == len(told)

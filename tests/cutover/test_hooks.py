@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from cutover.hooks.calling import Hooks
+from cutover.live.hosts import find_refusal
 from cutover.live.http import MOST_BYTES
 from cutover.observations import HookSeen
 from topology import compile_path
@@ -274,6 +275,18 @@ def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fin
         seen = call(told)
         assert (seen.agreed, seen.seen["tries"]) == (False, 1)
         assert "WATERSHED_HOOK_HOSTS" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://evil@hooks.example.internal/", "nothing but host or host:port"),
+        ("http://[::1]evil/", "nothing but host or host:port"),
+        ("http://hooks.example.internal:0/", "WATERSHED_HOOK_HOSTS"),
+    ],
+)
+def test_an_address_that_connects_elsewhere_than_its_host_says_is_not_called(url: str, why: str) -> None:
+    assert why in (find_refusal(url, {"WATERSHED_HOOK_HOSTS": "hooks.example.internal,loopback"}) or "")
 
 
 def test_what_cannot_be_called_is_found_before_anything_is_moved(receiver: Receiver) -> None:

@@ -64,6 +64,35 @@ def test_holes(batch: bytes, expected: tuple[tuple[int, int], ...]) -> None:
     assert sifted.batches[-1].end == sifted.position == header(batch).last_offset + 1
 
 
+def test_a_marker_that_is_cut_off_stops_behind_what_stands_before_it() -> None:
+    marker = abort(2, 7)
+    for cut in range(61, len(marker)):
+        broken = bytearray(marker[:cut])
+        broken[8:12] = (cut - 12).to_bytes(4, "big")
+        broken[61:] = b"\xff" * (cut - 61)
+        sifted = sift(answer(data(0, 2), sealed(bytes(broken))), 0)
+        assert (spans(sifted), sifted.position) == ([(0, 2)], 2)
+        assert "cut off" in str(sifted.refused)
+
+
+def test_times_at_the_ends_of_64_bits_are_carried_as_a_consumer_adds_them_up() -> None:
+    """Java's long begins again at the other end: so does what a record says beside its batch."""
+    newest, oldest = (1 << 63) - 1, -(1 << 63)
+    late = bytearray(data(0, 2))
+    late[27:35] = newest.to_bytes(8, "big")
+    early = bytearray(data(2, 2))
+    early[27:35] = oldest.to_bytes(8, "big", signed=True)
+    sifted = sift(answer(sealed(bytes(late)), sealed(bytes(early))), 0)
+    assert sifted.refused is None
+    (merged,) = sifted.batches
+    assert [record.timestamp for record in records_of(merged._replace(base=0, end=4))] == [
+        newest,
+        oldest,
+        oldest,
+        oldest + 1,
+    ]
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_the_position_inside_a_batch(codec: str) -> None:
     batch = data(10, 6, codec=codec)

@@ -1,0 +1,142 @@
+"""Record batches as a broker's answer brings them: the worker's sifting and repacking, the reading of a proof.
+
+The first byte of an input says whether checksums are made right after the mutation (odd: yes, or else nothing behind
+the checksum would ever be read), and at which offset one reads. `clusters.batches.read_records` is not here: it reads
+what tests have built. Oracle: of batches with right checksums, the worker passes on none with a wrong one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from clusters.batches import checksum, header
+from clusters.errors import ProtocolError
+from replicator.batch import UNKNOWN
+from replicator.batches import batches_in, sift
+from replicator.codecs import NAMES, compress
+from replicator.errors import ReplicatorError
+from replicator.legacy import messages_of
+from replicator.records import fields, records_of
+from replicator.repack import Terms
+from spark.fingerprint import print_slices, sum_prints
+from spark.reading.batches import CorruptBatch, OldFormat, locate, split
+from spark.reading.digests import digest_of
+from tests.fuzz.target import OracleViolated, Target
+from tests.replicator.build import abort, commit, data, emptied, old_format, transactional, with_crc
+
+_SIZE, _MAGIC, _V2 = 12, 16, 61
+# of a proof's own reader (its docstrings name them): who calls it makes one answer of them
+_PROOF = (CorruptBatch, OldFormat, ValueError, IndexError, OSError, EOFError)
+
+
+def target() -> Target:
+    logs = [
+        data(0, 3),
+        data(0, 2) + data(2, 3) + data(5),
+        data(2, offsets=(0, 2, 3)) + data(10, 2),
+        data(0, 4, codec="gzip") + data(4, 1, codec="gzip"),
+        transactional(0, 2, 7) + abort(2, 7) + transactional(3, 2, 7) + commit(5, 7),
+        emptied(0, 3) + data(3, 2, producer_id=9),
+        old_format(0, 0) + old_format(1, 1),
+        data(0, 1, size=3000),
+        *(_packed(codec) for codec in NAMES),
+    ]
+    seeds = [bytes([first]) + log for log in logs for first in (0, 1, 5)]
+    magics = (b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"\x1f\x8b\x08", b"\x04\x22\x4d\x18")
+    words = [struct.pack(">i", 2**31 - 1), b"\xff\xff\xff\xff\x0f", *magics]
+    return Target("batches", seeds, _attempt, (ReplicatorError, ProtocolError, *_PROOF[:2]), words, longest=1 << 18)
+
+
+def _packed(codec: int) -> bytes:
+    """A batch of this codec; the record part alone is packed."""
+    plain = bytearray(data(0, 3, size=400))
+    try:
+        plain[_V2:] = compress(codec, bytes(plain[_V2:]))
+    except KeyError:
+        return bytes(plain)
+    plain[8:12] = struct.pack(">i", len(plain) - _SIZE)
+    plain[22] = plain[22] & 0xF8 | codec
+    return bytes(with_crc(bytes(plain)))
+
+
+def _attempt(found: bytes) -> str:
+    first = found[0] if found else 0
+    right, position = first & 1, first >> 2
+    log = _with_right_checksums(found[1:]) if right else found[1:]
+    came, refused = [], None
+    for part in (_sifted, _merged, _opened, _proved):
+        try:
+            came.append(part(log, position if right else 0))
+        except (ReplicatorError, ProtocolError, CorruptBatch, OldFormat) as error:
+            if not str(error).strip():
+                raise
+            came.append(type(error).__name__)
+            refused = error
+    if refused is not None and all(name[:1].isupper() for name in came):
+        raise refused
+    return " ".join(came)
+
+
+def _sifted(log: bytes, position: int) -> str:
+    return _passed(log, position, Terms(small=0))
+
+
+def _merged(log: bytes, position: int) -> str:
+    """As where the target takes no holes and small batches become large ones."""
+    return _passed(log, position, Terms(isolate=True, change=lambda: lambda record: record))
+
+
+def _passed(log: bytes, position: int, terms: Terms) -> str:
+    sifted = sift(memoryview(log), position, ((7, 3),), terms=terms)
+    were_right = _are_right(log)
+    for batch in sifted.batches:
+        if were_right and batch.data[_MAGIC] == 2 and header(batch.data).crc != checksum(batch.data):
+            raise OracleViolated(f"the batch at {batch.base} is passed on with a wrong checksum")
+    return f"sifted {min(len(sifted.batches), 3)} {sifted.holes} {bool(sifted.rejected)}"
+
+
+def _opened(log: bytes, _position: int) -> str:
+    count = 0
+    for batch in batches_in(memoryview(log)):
+        for record in messages_of(batch) if batch.records == UNKNOWN else records_of(batch):
+            count += 1
+            try:
+                fields(record.rest)
+            except (IndexError, ValueError):  # its docstring says so, and callers expect it
+                continue
+    return f"opened {min(count, 3)}"
+
+
+def _proved(log: bytes, _position: int) -> str:
+    batches = list(split(memoryview(log)))
+    for batch in batches:
+        digest_of(batch)
+    full = [batch for batch in batches if not batch.control and batch.count > 0]
+    if not full:
+        return "proved 0"
+    try:
+        slices = locate(full)
+    except _PROOF as error:
+        raise error if isinstance(error, CorruptBatch) else CorruptBatch(0, str(error) or "-") from error
+    sum_prints(print_slices(slices))
+    return "proved"
+
+
+def _with_right_checksums(log: bytes) -> bytes:
+    out, at = bytearray(log), 0
+    while at + _V2 <= len(out):
+        size = _SIZE + max(struct.unpack_from(">i", out, at + 8)[0], 0)
+        if out[at + _MAGIC] == 2 and at + size <= len(out) and size >= _V2:
+            out[at : at + size] = with_crc(bytes(out[at : at + size]))
+        at += size
+    return bytes(out)
+
+
+def _are_right(log: bytes) -> bool:
+    try:
+        return all(
+            batch.data[_MAGIC] != 2 or header(batch.data).crc == checksum(batch.data)
+            for batch in batches_in(memoryview(log))
+        )
+    except (ReplicatorError, ProtocolError):
+        return False

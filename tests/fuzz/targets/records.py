@@ -6,17 +6,20 @@ An input is a value; every reader gets it. Oracle: what a reader understood can 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from clusters.control import FLOWS, JOURNAL, STATUS, encode
 from clusters.control_values import decoded, understood
 from clusters.following import Seen
 from cutover.errors import BrokenChain
 from cutover.journal.chain import GENESIS, Chain, Entry
+from cutover.journal.signing import TRUSTING, UNSIGNED, Signing
 from plugins.watershed_page_reading import View
 from tests.clusters.test_control_values import BAD, GOOD
 from tests.fuzz.target import OracleViolated, Target
 
 _TOPOLOGY = "shop"
+_SIGNING = Signing((b"a key",))
 
 
 def target() -> Target:
@@ -55,15 +58,22 @@ def _page(payload: bytes) -> None:
 
 
 def _chained(value: dict[str, object]) -> str:
-    chain = Chain(_TOPOLOGY)
-    entry = json.loads(json.dumps(value))
-    try:
-        chain.follow([(0, entry)])
-        if isinstance(entry.get("topology"), str) and set(entry) >= {"hash", "previous"}:
-            entry["topology"], entry["previous"] = _TOPOLOGY, GENESIS
-            entry["hash"] = Entry(**entry).computed()  # whoever forges one seals it
-            chain.follow([(1, entry)])
-            chain.unfinished()
-    except (BrokenChain, TypeError) as error:
-        return type(error).__name__
-    return f"chained {len(chain.entries)}"
+    """What a chain makes of it, as it is and sealed by who has the key. Whatever it is, it may not stop the chain."""
+    counting = []
+    for signing in (UNSIGNED, _SIGNING, TRUSTING):
+        chain = Chain(_TOPOLOGY, signing=signing)
+        entry = json.loads(json.dumps(value)) | {"topology": _TOPOLOGY}
+        lines = [entry]
+        with suppress(TypeError, ValueError):  # not even the fields of an entry
+            lines.append(Entry(**entry | {"previous": GENESIS}).sealed(signing).to_json())
+        try:
+            chain.follow(enumerate(lines))
+        except ValueError as error:
+            raise OracleViolated("a line stops the chain") from error
+        except BrokenChain:
+            counting.append("broken")
+            continue
+        chain.unfinished()
+        json.dumps([each.to_json() for each in chain.void])
+        counting.append(str(len(chain.entries)))
+    return f"chained {counting}"

@@ -168,7 +168,9 @@ def spark_environment() -> dict[str, str]:
 def _counts(summary: Path) -> str:
     """One line for people from a proof's summary; empty without one."""
     try:
-        told = json.loads(summary.read_text())
-    except (OSError, ValueError):
+        told = json.loads(read_file(summary))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict):
         return ""
     return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in ("unproven", *COUNTS) if n in told)

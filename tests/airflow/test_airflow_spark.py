@@ -149,3 +149,15 @@ def test_what_a_program_prints_reaches_the_log_of_a_task_visible(
     assert "topic orders\\x1b[8m\\u202e 100%s" in said
     assert "    at Main" in said
     assert Detached(folder).tail() == "topic orders\\x1b[8m\\u202e 100%s\n    at Main"
+
+
+@pytest.mark.parametrize("forged", ["[]", "3", "[" * 100_000, "no JSON"])
+def test_a_summary_that_is_none_counts_nothing(state: Path, forged: str) -> None:
+    state.mkdir(parents=True, exist_ok=True)
+    summary = state / "summary.json"
+    summary.write_text('{"verdict": "proven", "unproven": 0}', encoding="utf-8")
+    assert watershed_spark._counts(summary) == "proven: unproven 0"
+    (state / "link.json").symlink_to(summary)
+    assert watershed_spark._counts(state / "link.json") == ""
+    summary.write_text(forged, encoding="utf-8")
+    assert watershed_spark._counts(summary) == ""

@@ -20,6 +20,7 @@ from plugins.watershed_courses import planned
 from plugins.watershed_journal import chain_of, done_waves
 from plugins.watershed_spark import SETTLE_SECONDS
 from plugins.watershed_state import frozen_plan
+from topology.quoting import lines_visible
 
 if TYPE_CHECKING:
     from clusters.names import TopicPartition
@@ -80,10 +81,10 @@ class StragglerWatchOperator(BaseOperator):
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
         if event["problem"]:
-            raise AirflowFailException(event["problem"])
+            raise AirflowFailException(lines_visible(event["problem"]))
         if not moved_waves(plan := frozen_plan(self.plan).read(), chain_of(plan)):
             raise AirflowSkipException("every wave was taken back: nothing has soaked")
-        self.log.info("%s", event["seen"])
+        self.log.info("%s", lines_visible(event["seen"]))
 
 
 class Soaked(BaseTrigger):
@@ -109,7 +110,7 @@ class Soaked(BaseTrigger):
             except AirflowException as trouble:
                 text, problem, over = f"looking again: {trouble}", "", False
             if text != said:
-                self.log.info(text)
+                self.log.info("%s", lines_visible(text))
                 said = text
             if over or problem:
                 yield TriggerEvent({"seen": text, "problem": problem})
@@ -157,10 +158,10 @@ class WatchApart:
         try:
             told = ask_apart(self.plan.topology, "plugins.watershed_after:look_apart", about)
         except ClusterError as problem:
-            raise AirflowException(str(problem)) from None
+            raise AirflowException(lines_visible(str(problem))) from None
         except AskFailed as failed:
             is_final = failed.kind == AirflowFailException.__name__
-            raise (AirflowFailException if is_final else AirflowException)(str(failed)) from None
+            raise (AirflowFailException if is_final else AirflowException)(lines_visible(str(failed))) from None
         self.ends = told["ends"]
         return told["seen"], told["problem"], told["over"]
 
@@ -223,7 +224,7 @@ def answered(asking: Generator[Action, Observation, Any], answer: Any) -> Any:
     except Refused as why:
         if "stranded" in why.seen:
             raise Stranded(str(why)) from None
-        raise AirflowException(str(why)) from None
+        raise AirflowException(lines_visible(str(why))) from None
 
 
 def utc(ms: float) -> str:

@@ -46,6 +46,7 @@ from plugins.watershed_steps import (
     take_back,
 )
 from plugins.watershed_steps_apart import finish_apart
+from topology.quoting import lines_visible
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval
@@ -239,14 +240,14 @@ class TakeBackOperator(BaseOperator):
         try:
             result = take_back(order, self.log)
         except (ClusterError, CutoverError) as problem:
-            raise AirflowException(str(problem)) from None
+            raise AirflowException(lines_visible(str(problem))) from None
         if result.reason == NOTHING:
             raise AirflowSkipException(f"wave {self.wave}: nothing had begun")
-        self.log.info("%s: %s", result.state, result.reason)
+        self.log.info("%s: %s", result.state, lines_visible(result.reason))
         if result.state == "stopped":
-            raise AirflowFailException(result.reason)
+            raise AirflowFailException(lines_visible(result.reason))
         if not result.finished:
-            raise AirflowException(result.reason)
+            raise AirflowException(lines_visible(result.reason))
 
 
 class WatcherOperator(BaseOperator):
@@ -285,7 +286,9 @@ def conclude(result: Result) -> None:
     """A step that was refused fails its task, with what was taken back."""
     if result.exit_code:
         again = "" if result.state == "stopped" else ". To try again, trigger a new run"
-        raise AirflowFailException(f"{result.state} at {result.step}: {with_parameters(result.reason)}{again}")
+        raise AirflowFailException(
+            f"{result.state} at {result.step}: {lines_visible(with_parameters(result.reason))}{again}"
+        )
 
 
 def _doc(row: Row) -> str:

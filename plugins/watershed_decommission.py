@@ -15,6 +15,7 @@ from plugins.watershed_after import LIMIT, Moved, moved_waves, utc
 from plugins.watershed_journal import chain_of, journal_of
 from plugins.watershed_spark import SETTLE_SECONDS, attempts
 from plugins.watershed_state import frozen_plan, run_folder
+from topology.quoting import lines_visible
 
 if TYPE_CHECKING:
     from topology.plan import Plan
@@ -142,7 +143,7 @@ def decide(plan: Plan, ti: Any, who: str, *, granted: bool, evidence: str) -> No
         name = f"{DECOMMISSION}.{ti.run_id}"
         journal_decommission(journal, name, "operator", answer, told, actor=actor, plan_hash=plan.hash)
     except (Superseded, ClusterError) as problem:
-        raise AirflowException(str(problem)) from None
+        raise AirflowException(lines_visible(str(problem))) from None
     except CutoverError as problem:
         raise AirflowFailException(f"{problem}. Clear this task to be asked again when that is over") from None
 
@@ -159,7 +160,7 @@ class TellDecommissionOperator(BaseOperator):
     def execute(self, context: Any) -> list[str]:
         told = what_is_left(frozen_plan(self.plan).read())
         for line in told:
-            self.log.info("%s", line)
+            self.log.info("%s", lines_visible(line))
         return told
 
 

@@ -17,6 +17,7 @@ from plugins.watershed_apart import ask_apart
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_spark import spark_environment
 from plugins.watershed_state import freeze, frozen_plan, state_folder
+from topology.quoting import lines_visible
 
 if TYPE_CHECKING:
     from topology.plan import Plan, PlanFlow
@@ -44,7 +45,7 @@ class FreezePlanOperator(BaseOperator):
         try:
             plan = freeze(Path(self.path))
         except (InvalidTopology, UnreadableTopology) as problem:
-            raise AirflowFailException(str(problem)) from None
+            raise AirflowFailException(lines_visible(str(problem))) from None
         if self.expected and self.expected != plan.hash:
             raise AirflowFailException(
                 f"{self.path} compiles to {plan.hash}, this run was asked for {self.expected}: the file has "
@@ -78,7 +79,7 @@ class ApplyPlanOperator(BaseOperator):
                 lambda change: self.log.info("%s: %s %s", change.cluster, change.what, change.name),
             )
         except (ClusterError, ReplicatorError) as problem:
-            raise AirflowException(str(problem)) from None
+            raise AirflowException(lines_visible(str(problem))) from None
         self.log.info("%d changes", len(changes))
 
 
@@ -107,7 +108,7 @@ class StartFleetsOperator(BaseOperator):
             try:
                 program = start(folder, module, arguments, spark_environment() if fleet.spark else clean_environment())
             except ProcessFailed as failure:
-                raise AirflowException(str(failure)) from None
+                raise AirflowException(lines_visible(str(failure))) from None
             self.log.info(
                 "fleet into %s: %s (%s, %d workers, pid %s), log %s",
                 fleet.target, "runs already" if running else "started", module, count, program.pid(), program.log,
@@ -136,8 +137,8 @@ class FlowsRunningOperator(BaseOperator):
 
     def check(self, context: Any, event: dict[str, Any]) -> None:
         if event["problem"]:
-            raise AirflowException(event["problem"])
-        self.log.info("%s", event["seen"])
+            raise AirflowException(lines_visible(event["problem"]))
+        self.log.info("%s", lines_visible(event["seen"]))
 
 
 class FlowsRunning(BaseTrigger):
@@ -171,7 +172,7 @@ class FlowsRunning(BaseTrigger):
             except ClusterError as trouble:
                 text, problem, done = f"asking again: {trouble}", "", False
             if text != said:
-                self.log.info(text)
+                self.log.info("%s", lines_visible(text))
                 said = text
             problem = problem or dead_fleets(self.fleets)
             if done or problem:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from topology.quoting import lines_visible
+
 if TYPE_CHECKING:
     from cutover.journal.chain import Chain, Entry, Journal
     from topology.plan import Plan
@@ -29,9 +31,9 @@ def chain_of(plan: Plan) -> Chain:
     try:
         return journal_of(plan, "airflow").refresh()
     except ClusterError as problem:
-        raise AirflowException(str(problem)) from None
+        raise AirflowException(lines_visible(str(problem))) from None
     except CutoverError as problem:
-        raise AirflowFailException(str(problem)) from None
+        raise AirflowFailException(lines_visible(str(problem))) from None
 
 
 def done_waves(plan: Plan, chain: Chain) -> dict[str, str]:

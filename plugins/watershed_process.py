@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusters.private_files import append_to, make_folder, read_end, replace_file
+from topology.quoting import lines_visible
 
 LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,8 +73,10 @@ class Detached:
         return None
 
     def tail(self, lines: int = 15) -> str:
+        """Its last lines, visible: what brokers and files are called stands in them."""
         try:
-            return "\n".join(read_end(self.log, LOG_END).decode(errors="replace").splitlines()[-lines:])
+            text = read_end(self.log, LOG_END).decode(errors="replace").expandtabs(4)
+            return lines_visible("\n".join(text.splitlines()[-lines:]))
         except OSError:
             return "(no log)"
 

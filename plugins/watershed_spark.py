@@ -23,6 +23,7 @@ from cutover.evidence.proofs import COUNTS
 from plugins.watershed_process import Detached, ProcessFailed, clean_environment, start
 from plugins.watershed_state import frozen_plan, task_folder
 from spark.session import is_local, master_of
+from topology.quoting import lines_visible, visible
 
 # A trigger that fires while the scheduler still has the deferring process on its list makes Airflow fail the task
 # ("finished with state success, but the task instance's state attribute is queued").
@@ -125,7 +126,7 @@ class ProcessEnded(BaseTrigger):
             text = read_file(program.log, 64 * 1024, begin=shown)
             whole = text[: text.rfind(b"\n") + 1]
             for line in whole.decode(errors="replace").splitlines():
-                self.log.info(line)
+                self.log.info("%s", visible(line.expandtabs(4)))
             return shown + len(whole)
         return shown
 
@@ -143,7 +144,7 @@ def attach_or_start(folder: Path, module: str, arguments: Sequence[Any], topolog
     try:
         application = start(fresh, module, told, spark_environment())
     except ProcessFailed as failure:
-        raise AirflowException(str(failure)) from None
+        raise AirflowException(lines_visible(str(failure))) from None
     log.info("started %s (pid %s), log and results in %s", module, application.pid(), fresh)
     return application
 
@@ -167,7 +168,9 @@ def spark_environment() -> dict[str, str]:
 def _counts(summary: Path) -> str:
     """One line for people from a proof's summary; empty without one."""
     try:
-        told = json.loads(summary.read_text())
-    except (OSError, ValueError):
+        told = json.loads(read_file(summary))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict):
         return ""
     return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in ("unproven", *COUNTS) if n in told)

@@ -22,6 +22,7 @@ from plugins.watershed_process import Detached
 from plugins.watershed_spark import attempts
 from plugins.watershed_standby import Standby, is_ordered, verdict, wanted_before_the_fence
 from plugins.watershed_state import file_name, frozen_plan, run_folder, write_json
+from topology.quoting import lines_visible
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, Prove
@@ -161,7 +162,7 @@ def run_steps(order: Order, log: Any, approve: Approve, sleep: Callable[[float],
 
     def say(event: Event) -> None:
         if event.kind != "skipped" or event.step == at:  # earlier steps are told by their own tasks
-            log.info("%s: %s: %s", event.step, event.kind, event.text)
+            log.info("%s: %s: %s", event.step, event.kind, lines_visible(event.text))
 
     def prove(wanted: Prove) -> ProofSeen:
         seen = proof_by_standby(order, at, wanted, sleep) if wanted.final else None
@@ -178,9 +179,9 @@ def run_steps(order: Order, log: Any, approve: Approve, sleep: Callable[[float],
                 break
         own = outcome_of(migration.journal.chain.run(order.journal_run), order.steps[0])
     except Superseded as problem:  # the other one goes on; should it end, the next try does
-        raise AirflowException(str(problem)) from None
+        raise AirflowException(lines_visible(str(problem))) from None
     except (ClusterError, CutoverError) as problem:
-        raise AirflowFailException(str(problem)) from None
+        raise AirflowFailException(lines_visible(str(problem))) from None
     if result.exit_code and not order.span and result.step != order.steps[0] and own is not None and own[1] is None:
         log.info("this step is done; %s behind it: %s", result.step, result.state)
         return Result("paused", order.steps[0])
@@ -216,7 +217,7 @@ def take_back(order: Order, log: Any) -> Result:
         return Result("refused", "compile", NOTHING)
 
     def say(event: Event) -> None:
-        log.info("%s: %s: %s", event.step, event.kind, event.text)
+        log.info("%s: %s: %s", event.step, event.kind, lines_visible(event.text))
 
     order.standby.process.dismiss()
 

@@ -26,6 +26,7 @@ from plugins.watershed_steps import (
     ask_later,
     run_steps,
 )
+from topology.quoting import visible
 
 LOOK_S = 2.0
 _HERE = f"{__name__}:"
@@ -41,7 +42,7 @@ def finish_apart(order: Order, log: Any, stop: threading.Event) -> str:
             while True:
                 told = child.call(f"{_HERE}look", {"number": number, "stop": stop.is_set()})
                 for line in told["lines"]:
-                    log.info("%s", line)
+                    log.info("%s", visible(line))
                 if told["ended"] is not None:
                     return str(told["ended"])
     except (ProcessEnded, ClusterError) as problem:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
+from textwrap import indent
 from typing import Any, Final, Literal
 
-from topology.quoting import visible
+from topology.quoting import json_visible, lines_visible, visible
 
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -18,7 +19,10 @@ class EventFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         words = [_time(record), record.levelname.lower(), record.getMessage(), *map(_field, _fields(record))]
         line = visible(" ".join(words))  # values come from brokers and other people's records
-        return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+        if record.exc_info is None:
+            return line
+        told = lines_visible(self.formatException(record.exc_info).expandtabs(4))
+        return f"{line}\n{indent(told, '  ')}"  # no line of a message can pose as an event
 
 
 class JsonFormatter(logging.Formatter):
@@ -34,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info is not None:
             value["exception"] = self.formatException(record.exc_info)
-        return json.dumps(value, default=str)
+        return json_visible(json.dumps(value, default=str))
 
 
 def log_events(level: int = logging.INFO, form: Literal["text", "json"] = "text") -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusters.errors import ClusterError
+from clusters.private_files import append_to, make_folder
 from replicator.errors import ReplicatorError
 from spark.errors import SparkError, Unwritable, WrongUse
 from spark.evidence.folder import SUMMARY, clear, write_evidence
@@ -58,8 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _ordered(warm: Warm, arguments: Sequence[str]) -> None:
     """One proof more; its log, in its own folder, says that the order has come."""
     options = _parser().parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / LOG).open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+    make_folder(options.out)
+    opened = append_to(options.out / LOG)  # not through a link, and not for everybody
+    os.ftruncate(opened, 0)
+    with os.fdopen(opened, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
         print(f"ordered of the application that has proven before (pid {os.getpid()})", flush=True)
         _prove(options, warm)
 

@@ -12,12 +12,15 @@ _KEPT = (
     ("watershed.", "Watershed keeps its own state there"),
     ("_watershed", "Watershed keeps its own state there"),
 )
+_CONTROL = ("watershed.flows", "watershed.ledger", "watershed.status", "watershed.journal")
 
 
 def kept(name: str) -> str:
     """Who keeps what under this name; empty for a topic that a flow may write."""
     if name.startswith(REHEARSED):
         return ""
+    if "_" in name and name.replace("_", ".") in _CONTROL:
+        return "Kafka then refuses to create Watershed's own topic, whose name differs by `.` and `_` only"
     return next((whose for start, whose in _KEPT if name.startswith(start)), "")
 
 

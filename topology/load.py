@@ -29,7 +29,7 @@ MAX_TOGETHER = 4 * MAX_BYTES
 STDIN = Path("-")
 # a section of ours at the beginning of a line, however the line goes on
 _SECTION = re.compile(
-    r"^[{\s\"'-]*(?:apiVersion|kind|metadata|clusters?|defaults|patterns?|flows?|migration)\b", re.MULTILINE
+    r"^(?:[^\S\n]|[{\"'-])*+(?:apiVersion|kind|metadata|clusters?|defaults|patterns?|flows?|migration)\b", re.MULTILINE
 )
 _FENCE = re.compile("^(?:```|~~~)", re.MULTILINE)
 

@@ -11,7 +11,9 @@ from topology.quoting import shown
 _SECRET_PLACE = re.compile(
     r"(?i)security(?!\.(?:protocol|mechanism)$)|credential|passw|secret|token|jaas|api_?key|private"
 )
-_SECRET_TEXT = re.compile(r"[^\s/@]:[^\s/@]+@|://[^\s/@]+@|-----BEGIN|(?i:password|passwd|secret|token)\W{0,3}[:=]")
+_SECRET_TEXT = re.compile(  # from the beginning of a word only, so that a text of colons is read once
+    r"(?<![^\s/@])[^\s/@][^\s/@:]*+:[^\s/@]++@|://[^\s/@]+@|-----BEGIN|(?i:password|passwd|secret|token)\W{0,3}[:=]"
+)
 
 
 def what(node: Node, path: str) -> str:

@@ -136,3 +136,28 @@ def test_user_who_ends_the_task_ends_the_application() -> None:
         task.execute(CONTEXT)
     asyncio.run(deferred.value.trigger.on_kill())
     assert not Detached(Path(deferred.value.trigger.folder)).alive()
+
+
+def test_what_a_program_prints_reaches_the_log_of_a_task_visible(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = state / "program"
+    folder.mkdir(parents=True)
+    (folder / "log").write_text("topic orders\x1b[8m\u202e 100%s\n\tat Main\n", encoding="utf-8")
+    ProcessEnded(str(folder))._pass_on(Detached(folder), 0)
+    said = capsys.readouterr().out
+    assert "topic orders\\x1b[8m\\u202e 100%s" in said
+    assert "    at Main" in said
+    assert Detached(folder).tail() == "topic orders\\x1b[8m\\u202e 100%s\n    at Main"
+
+
+@pytest.mark.parametrize("forged", ["[]", "3", "[" * 100_000, "no JSON"])
+def test_a_summary_that_is_none_counts_nothing(state: Path, forged: str) -> None:
+    state.mkdir(parents=True, exist_ok=True)
+    summary = state / "summary.json"
+    summary.write_text('{"verdict": "proven", "unproven": 0}', encoding="utf-8")
+    assert watershed_spark._counts(summary) == "proven: unproven 0"
+    (state / "link.json").symlink_to(summary)
+    assert watershed_spark._counts(state / "link.json") == ""
+    summary.write_text(forged, encoding="utf-8")
+    assert watershed_spark._counts(summary) == ""

@@ -12,7 +12,7 @@ import pytest
 
 from cli import main
 from cli.terminal import made_visible, unfiltered_output, visible_output
-from replicator.events import EventFormatter
+from replicator.events import EventFormatter, JsonFormatter
 
 HOSTILE = "orders\x1b]0;owned\x07\x1b[2J\x1b[8m\u202e\u2066\x9b31m\x7f\x00\x08"
 
@@ -67,6 +67,17 @@ def test_streams_come_back_when_a_command_fails() -> None:
 def test_log_lines_too() -> None:
     record = logging.makeLogRecord({"msg": "record invalid", "levelname": "WARNING", "key": HOSTILE})
     assert EventFormatter().format(record).isprintable()
+
+
+@pytest.mark.parametrize("form", [EventFormatter, JsonFormatter])
+def test_the_exception_of_a_log_line_too(form: type[logging.Formatter]) -> None:
+    try:
+        raise ValueError(f"{HOSTILE}\n2026-11-24T13:00:00.000Z info copied by=nobody")
+    except ValueError:
+        record = logging.makeLogRecord({"msg": "lane failed", "levelname": "ERROR", "exc_info": sys.exc_info()})
+    first, *rest = form().format(record).split("\n")
+    assert all(line.isprintable() for line in (first, *rest))
+    assert all(line.startswith("  ") for line in rest)  # none poses as an event
 
 
 def test_a_warning_of_a_command_says_what_it_is_about() -> None:

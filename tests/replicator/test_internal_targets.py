@@ -52,6 +52,15 @@ def test_a_map_to_a_kept_name_does_not_compile(name: str, tmp_path: Path) -> Non
     assert name in str(refused.value)
 
 
+@pytest.mark.parametrize("name", [each.replace(".", "_") for each in OURS])
+def test_a_name_that_kafka_takes_for_a_control_topics_does_not_compile(name: str, tmp_path: Path) -> None:
+    """Kafka creates no topic whose name differs from another's by `.` and `_` only."""
+    with pytest.raises(InvalidTopology, match="TPC421") as refused:
+        compiled(tmp_path, json.dumps({"policy": "map", "map": {"offs": name}}))
+    assert name in str(refused.value)
+    assert not kept("watershed_orders")
+
+
 @pytest.mark.parametrize(
     ("naming", "include", "alias"),
     [

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from topology.errors import UnreadableTopology
 from topology.finding import Span
 from topology.interop import properties
 from topology.interop.hcl import Value
+from topology.interop.linking import _words
 from topology.interop.linking_filters import written
 from topology.interop.said import Notes
 from topology.interop.security import literal_secrets
 from topology.interop.terraform import Module
+from topology.interop.topiclist import items
+from topology.load import load_text
 from topology.selectors import Selector
+from topology.wording import _SECRET_TEXT
 
 LONG = 200_000
 PAIR = (
@@ -62,3 +67,28 @@ def test_brackets_of_terraform_and_stars_of_cluster_linking_are_read_once() -> N
     assert module.address(Value("reference", Span("f", 1, 1, 1, 1), "data.x.east[0].id")) == "data.x.east"
     assert written(Selector("glob", "*" * LONG + "x")) is None
     assert written(Selector("glob", "orders***")) == {"name": "orders", "patternType": "PREFIXED"}
+
+
+def test_quotes_of_java_and_words_of_a_comment_are_read_once() -> None:
+    assert items("\\Q" * LONG)[0].why
+    assert items(r"\Qa.b\E(c|d)\Q")[0].why
+    notes = Notes()
+    assert _words(["# watershed:" + "x" * LONG, "# watershed:link=a" + " mirror=b"], 0, "f", notes).keys() == {
+        "link",
+        "mirror",
+    }
+
+
+@pytest.mark.parametrize("text", [f"x: ]\n{chr(10) * LONG}", "x: ]\n" + "{" * LONG + "\n" * LONG])
+def test_what_is_no_yaml_is_searched_for_sections_once(text: str) -> None:
+    with pytest.raises(UnreadableTopology):
+        load_text(text, "f.yaml")
+
+
+def test_a_text_of_colons_is_searched_for_a_secret_once() -> None:
+    assert _SECRET_TEXT.search(":" * LONG) is None
+    assert _SECRET_TEXT.search("a" * LONG + ":" * LONG) is None
+    for secret in ("::x@", "user:word@host", "see user:word@host", "::::@h", "a/b:c@", "token = :"):
+        assert _SECRET_TEXT.search(secret), secret
+    for plain in (":x@", "x:@", "a: b@c", "x:y/z@"):
+        assert _SECRET_TEXT.search(plain) is None, plain

@@ -104,6 +104,14 @@ def test_whatever_a_pattern_holds_the_picture_stays_whole(form: str) -> None:
         assert {"mermaid": "x#lt;y|#quot;z#quot;&#35;", "dot": r"x<y|\"z\"&#"}[form] in drawn
 
 
+@pytest.mark.parametrize("form", ["mermaid", "dot", "svg"])
+def test_what_reorders_or_steers_is_written_out(form: str) -> None:
+    edge = Edge("a\u202e", "b\x1b[2J", "a-to-b", "x\u2066y", paused=False, loop=False)
+    drawn = {"mermaid": mermaid, "dot": dot, "svg": lambda edges: svg("<t>", edges)}[form]([edge])
+    assert not set("\u202e\x1b\u2066") & set(drawn)
+    assert all(code in drawn for code in ("u202e", "x1b", "u2066"))
+
+
 def test_a_cluster_without_a_flow_is_named() -> None:
     clusters = "".join(f"  {alias}: {{bootstrap: [k.{alias}.example.internal:9092]}}\n" for alias in "abcd")
     idle = topology(f"clusters:\n{clusters}{PAIR % ('', '')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -16,6 +17,7 @@ from topology.planning.amounts import instant, money, rate, several, size, span
 from topology.planning.estimate import Estimate
 from topology.planning.html import html
 from topology.planning.markdown import markdown
+from topology.planning.page import Bullets, Cell, Heading, Page, Sentence, Table
 from topology.planning.report import report
 
 MIB = 2**20
@@ -391,3 +393,12 @@ def test_costs_are_shown_only_with_a_price() -> None:
 )
 def test_amounts(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize("written", [html, markdown])
+def test_what_reorders_or_steers_is_written_out(written: Callable[[Page], str]) -> None:
+    hostile = "orders\u202e\x1b[2J\u2066\x85end"
+    page = (Heading(1, hostile), Sentence(hostile, "warning"), Bullets((hostile,)), Table(("a",), ((Cell(hostile),),)))
+    said = written(page)
+    assert not set("\u202e\x1b\u2066\x85") & set(said)
+    assert said.count("x1b") >= 4

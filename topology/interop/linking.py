@@ -45,6 +45,7 @@ FILTERS = {
 _DISTINCT = re.compile(
     r"^[ \t]*(?:" + "|".join(re.escape(each) for each in sorted(linking_keys.OWN)) + r")[ \t]*[=: ]", re.MULTILINE
 )
+_WORD = re.compile(r"(?<![^\s=])([^\s=]++)=(\S*)")
 _COMMENTED = re.compile(r"^[ \t]*#[ \t]*watershed:[ \t]*link=", re.MULTILINE)
 
 
@@ -160,10 +161,11 @@ def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, 
         comment = COMMENT.match(line)
         if comment is None:
             continue
-        for match in re.compile(r"([^\s=]+)=(\S*)").finditer(line, comment.start(1)):
+        begin = comment.start(1) + 1
+        for match in _WORD.finditer(comment[1]):
             name, text = match.groups()
-            key = Span(file, number, match.start(1) + 1, number, match.end(1) + 1)
-            value = Span(file, number, match.start(2) + 1, number, match.end(2) + 1)
+            key = Span(file, number, begin + match.start(1), number, begin + match.end(1))
+            value = Span(file, number, begin + match.start(2), number, begin + match.end(2))
             if name not in WORDS:
                 near = nearest(name, WORDS)
                 help_ = f"did you mean `{near}`?" if near else f"known: {', '.join(WORDS)}"

@@ -72,7 +72,8 @@ def _item(text: str) -> Item:
     if simple is not None:
         loose = simple.kind == "literal" and _unescaped_dot(text)
         return Item(text, simple, trap="loose dots" if loose else "")
-    plain = _QUOTED.sub(lambda match: re.escape(match[1]), text)
+    ends = text.rfind("\\E") + 2 if "\\E" in text else 0  # behind it no `\\Q` has an end that is worth a search
+    plain = _QUOTED.sub(lambda match: re.escape(match[1]), text[:ends]) + text[ends:]
     ahead = _AHEAD.fullmatch(plain)
     excluded = None
     if ahead is not None:

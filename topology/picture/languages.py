@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 from topology.picture.edge import Edge
+from topology.quoting import visible
 
 
 def mermaid(edges: list[Edge], alone: Iterable[str] = ()) -> str:
@@ -31,8 +32,8 @@ def dot(edges: list[Edge], alone: Iterable[str] = ()) -> str:
 
 def _quoted(text: str) -> str:
     """Mermaid's own entity codes for what would end a label or begin markup."""
-    return text.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return visible(text).replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
 def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(visible(text), ensure_ascii=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
+import html as entities
 
 from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table, right
+from topology.quoting import visible
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --paper: #ffffff; --quiet: #5b6670; --line: #d9dee3;
@@ -77,3 +78,8 @@ def _cell(cell: Cell) -> str:
 
 def _right(number: bool) -> str:
     return ' class="number"' if number else ""
+
+
+def escape(text: str) -> str:
+    """No markup, and nothing that a browser would obey, reorder or hide."""
+    return entities.escape(visible(text))

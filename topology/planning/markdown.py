@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table, right
+from topology.quoting import visible
 
 
 def markdown(page: Page) -> str:
@@ -37,4 +38,4 @@ def _cell(cell: Cell) -> str:
 
 def _safe(text: str) -> str:
     """Names come from clusters: nothing in them may become markup or break a row."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", re.sub(r"\s", " ", text))
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", visible(re.sub(r"[^\S\x1c-\x1f]", " ", text)))

@@ -10,7 +10,6 @@ import base64
 import binascii
 import http.client
 import ipaddress
-import json
 import ssl
 import threading
 import time
@@ -22,11 +21,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
+from clusters.within import within
+from topology.bounded_json import parse_object
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings, OAuth
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 10.0  # of a connect and of each read
+_DEADLINE_S = 20.0  # of a whole answer, while all connections of the client wait
 _LARGEST_ANSWER = 1 << 20
 _RENEWED_AT = 0.8  # of its life, as librdkafka and Kafka's own client do
 
@@ -118,30 +120,37 @@ def _answer(settings: ConnectionSettings, oauth: OAuth) -> dict[str, Any]:
     """What the endpoint says, as JSON."""
     where = f"the token endpoint {oauth.token_endpoint} of cluster {settings.alias}"
     try:
-        with _opener(settings, oauth).open(_request(settings, oauth), timeout=_TIMEOUT_S) as answer:
-            text = answer.read(_LARGEST_ANSWER)
-    except urllib.error.HTTPError as error:
-        with error:
-            why = _refusal(error)
-        if error.code in (400, 401, 403):
+        opener, request = _opener(settings, oauth), _request(settings, oauth)
+        status, text = within(_DEADLINE_S, lambda: _asked(opener, request))
+    except (OSError, http.client.HTTPException) as error:
+        why = str(getattr(error, "reason", "") or error) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            why = "no answer in time"
+        raise Unreachable(
+            f"{where} does not answer: {why}. Check clusters.{settings.alias}.security.oauth.", alias=settings.alias
+        ) from None
+    if not 200 <= status < 300:
+        why = _refusal(status, text)
+        if status in (400, 401, 403):
             raise AuthenticationFailed(
                 f"{where} refuses the client {settings.username}: {why}. Check the client's id and secret "
                 f"(clusters.{settings.alias}.security.credentials) and the scope.",
                 alias=settings.alias,
-            ) from None
-        raise Unreachable(f"{where} answers {why}. Try again, or look at that server.", alias=settings.alias) from None
-    except (OSError, http.client.HTTPException) as error:
-        why = str(getattr(error, "reason", "") or error) or type(error).__name__
-        raise Unreachable(
-            f"{where} does not answer: {why}. Check clusters.{settings.alias}.security.oauth.", alias=settings.alias
-        ) from None
+            )
+        raise Unreachable(f"{where} answers {why}. Try again, or look at that server.", alias=settings.alias)
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise _no_token(settings, oauth, "no JSON object")
-    return found
+        return parse_object(text)
+    except ValueError:
+        raise _no_token(settings, oauth, "no JSON object") from None
+
+
+def _asked(opener: urllib.request.OpenerDirector, request: urllib.request.Request) -> tuple[int, bytes]:
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            return answer.status, answer.read(_LARGEST_ANSWER)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(_LARGEST_ANSWER)
 
 
 def _request(settings: ConnectionSettings, oauth: OAuth) -> urllib.request.Request:
@@ -190,14 +199,14 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _refusal(error: urllib.error.HTTPError) -> str:
+def _refusal(status: int, text: bytes) -> str:
     """RFC 6749, 5.2: `error` and `error_description`; nothing else of the answer is repeated."""
     try:
-        said = json.loads(error.read(_LARGEST_ANSWER))
+        said = parse_object(text)
         told = [str(said[key])[:200] for key in ("error", "error_description") if said.get(key)]
-    except (ValueError, AttributeError, TypeError, OSError, RecursionError):
+    except ValueError:
         told = []
-    return f"HTTP {error.code}" + (f" ({': '.join(told)})" if told else "")
+    return f"HTTP {status}" + (f" ({': '.join(told)})" if told else "")
 
 
 def _claims(value: str) -> dict[str, Any]:
@@ -206,10 +215,9 @@ def _claims(value: str) -> dict[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, binascii.Error, RecursionError):
+        return parse_object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, binascii.Error):
         return {}
-    return claims if isinstance(claims, dict) else {}
 
 
 def _life(answer: dict[str, Any], claims: dict[str, Any]) -> float | None:

@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from topology.bounded_json import parse_object
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.naming import Naming
 from topology.proof_policy import ON_DEMAND, ProofPolicy
@@ -376,7 +377,7 @@ def plan_from_json(text: str, *, own: bool = False) -> Plan:
 
     own: it is this very version's note to itself, whose hash need not be computed anew."""
     try:
-        value = json.loads(text)
+        value = parse_object(text)
         if value["schema"] != SCHEMA:
             raise UnreadablePlan(f"the plan has schema {value['schema']}, this Watershed reads {SCHEMA}; compile again")
         migration = value["migration"]
@@ -388,7 +389,7 @@ def plan_from_json(text: str, *, own: bool = False) -> Plan:
             proofs=value["proofs"],
         )
         stated = value["hash"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
     if own:
         return replace(plan, hash=stated)

@@ -7,8 +7,10 @@ connection, kept; no redirect is followed (it would carry the password to an add
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -26,8 +28,11 @@ from clusters.errors import (
 )
 from clusters.registry.schema import Schema, Version
 from clusters.registry.settings import RegistrySettings
+from clusters.within import within
+from topology.bounded_json import parse_json
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0  # of a connect and of each read
+DEADLINE_S = 30.0  # of a whole answer
 NO_SUBJECT, NO_VERSION, NO_SCHEMA, NO_COMPATIBILITY, NO_MODE = 40401, 40402, 40403, 40408, 40409
 _ABSENT = frozenset({NO_SUBJECT, NO_VERSION, NO_SCHEMA, NO_COMPATIBILITY, NO_MODE})
 _T = TypeVar("_T")
@@ -40,10 +45,12 @@ class RegistryClient:
     the registry's own) and ProtocolError (whatever answers there is no schema registry). What is not there is None or
     empty."""
 
-    def __init__(self, settings: RegistrySettings, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, settings: RegistrySettings, timeout_s: float = TIMEOUT_S, deadline_s: float = DEADLINE_S
+    ) -> None:
         self.settings = settings
         self._url = urlsplit(settings.url)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._deadline_s = timeout_s, deadline_s
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
 
@@ -64,12 +71,12 @@ class RegistryClient:
         deleted versions are left."""
         asked = {} if "/contexts/" in f"{self._url.path}/" else {"subjectPrefix": ":*:"}
         asked |= {"deleted": "true"} if deleted else {}
-        return sorted(str(each) for each in self._list("/subjects", asked))
+        return sorted(map(self._text, self._list("/subjects", asked)))
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """In order; empty where the subject is not there."""
         path = f"/subjects/{_quoted(subject)}/versions"
-        return sorted(int(each) for each in self._list(path, {"deleted": "true"} if deleted else {}))
+        return sorted(map(self._number, self._list(path, {"deleted": "true"} if deleted else {})))
 
     def version(self, subject: str, version: int) -> Version | None:
         """Also one that is softly deleted; whether it is, `history` knows."""
@@ -95,7 +102,7 @@ class RegistryClient:
     def lookup(self, subject: str, schema: Schema) -> Version | None:
         """The version of `subject` that the registry takes for the same schema."""
         found = self._ask("POST", f"/subjects/{_quoted(subject)}", {"deleted": "true"}, schema.to_json())
-        return None if found is None else self._version({"schemaType": schema.type} | found)
+        return None if found is None else self._version({"schemaType": schema.type} | self._object(found))
 
     def register(self, subject: str, schema: Schema, *, id: int | None = None, version: int | None = None) -> int:
         """Returns the id. id and version are for a subject in mode IMPORT; see that the answer is the id."""
@@ -105,7 +112,7 @@ class RegistryClient:
         if version is not None:
             body["version"] = version
         found = self._ask("POST", f"/subjects/{_quoted(subject)}/versions", {}, body)
-        return self._read(lambda: int((found or {})["id"]))
+        return self._read(lambda: self._number(self._object(found)["id"]))
 
     def compatibility(self, subject: str | None = None, *, effective: bool = False) -> str | None:
         """Of the subject, or of all (subject None). effective: the registry's own where the subject has none."""
@@ -114,6 +121,7 @@ class RegistryClient:
         found = self._ask("GET", path, asked)
         if not found:
             return None
+        found = self._object(found)
         level = found.get("compatibilityLevel") or found.get("compatibility")
         return None if level is None else str(level)
 
@@ -125,7 +133,8 @@ class RegistryClient:
         path = "/mode" if subject is None else f"/mode/{_quoted(subject)}"
         asked = {"defaultToGlobal": "true"} if effective and subject is not None else {}
         found = self._ask("GET", path, asked, missing=True)
-        return None if not found or found.get("mode") is None else str(found["mode"])
+        mode = self._object(found).get("mode") if found else None
+        return None if mode is None else str(mode)
 
     def set_mode(self, subject: str, mode: str, *, force: bool = False) -> None:
         """force: IMPORT also where the subject has versions."""
@@ -152,17 +161,34 @@ class RegistryClient:
             raise self._no_registry(f"GET {path} gives no list")
         return found
 
+    def _object(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._no_registry(f"it gives a {type(value).__name__} where an object is expected")
+        return value
+
+    def _number(self, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._no_registry(f"it gives {value!r:.100} where a number is expected")
+        return value
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._no_registry(f"it gives {value!r:.100} where a text is expected")
+        return value
+
     def _version(self, value: Any) -> Version:
+        found = self._object(value)
         return self._read(
             lambda: Version(
-                str(value["subject"]), int(value["version"]), int(value["id"]), Schema.from_json(value)
+                str(found["subject"]), self._number(found["version"]), self._number(found["id"]),
+                Schema.from_json(found),
             )
         )  # fmt: skip
 
     def _read(self, how: Callable[[], _T]) -> _T:
         try:
             return how()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._no_registry(f"its answer lacks something ({error!r})") from None
 
     def _ask(
@@ -173,8 +199,8 @@ class RegistryClient:
         if status == 204:
             return None
         try:
-            value = json.loads(text) if text else None
-        except (ValueError, RecursionError):
+            value = parse_json(text) if text else None
+        except ValueError:
             value = None
         code = value.get("error_code") if isinstance(value, dict) else None
         code = code if isinstance(code, int) else None
@@ -217,9 +243,14 @@ class RegistryClient:
                 kept = self._connection is not None
                 try:
                     connection = self._connected()
-                    connection.request(method, f"{self._url.path}{path}{query}", payload, headers)
-                    answer = connection.getresponse()
-                    return answer.status, answer.read(_LARGEST_ANSWER)
+
+                    def asked_once(connection: http.client.HTTPConnection = connection) -> tuple[int, bytes]:
+                        connection.request(method, f"{self._url.path}{path}{query}", payload, headers)
+                        answer = connection.getresponse()
+                        return answer.status, answer.read(_LARGEST_ANSWER)
+
+                    # the socket's timeout is for each read; an answer that drips would hold the lock for ever
+                    return within(self._deadline_s, asked_once)
                 except (OSError, http.client.HTTPException, ValueError) as error:
                     self._hang_up()
                     if isinstance(error, ssl.SSLCertVerificationError):
@@ -228,6 +259,8 @@ class RegistryClient:
                             f"Nothing was sent to it. Check clusters.{self.settings.alias}.schema_registry.ca.",
                             alias=self.settings.alias,
                         ) from None
+                    if isinstance(error, TimeoutError):
+                        raise self._unreachable(error) from None
                     # a kept connection may have been closed by the server meanwhile; what only asks is asked again
                     if kept and not fresh and method == "GET":
                         continue
@@ -255,6 +288,9 @@ class RegistryClient:
 
     def _hang_up(self) -> None:
         if self._connection is not None:
+            if self._connection.sock is not None:
+                with contextlib.suppress(OSError):  # whoever still reads from it is given up
+                    self._connection.sock.shutdown(socket.SHUT_RDWR)
             self._connection.close()
             self._connection = None
 
@@ -264,6 +300,7 @@ class RegistryClient:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         why = str(getattr(error, "reason", "") or error) or type(error).__name__
+        why = "no answer in time" if isinstance(error, TimeoutError) else why
         return Unreachable(
             f"{self._named} does not answer: {why}. Check that it runs, and "
             f"clusters.{self.settings.alias}.schema_registry.",

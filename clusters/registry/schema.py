@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from topology.bounded_json import parse_json
+
 AVRO = "AVRO"
 _NAMED = ("record", "enum", "fixed", "error")
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -50,12 +52,16 @@ class Schema:
         return cls(value["schema"], value.get("schemaType") or _type_of(value["schema"]), references)
 
 
+_DEEPEST = 200  # schemas nest deeper than records of ours
+
+
 def _type_of(text: str) -> str:
     """Where a registry does not say it: Confluent's leaves out AVRO only, Apicurio's any type."""
     try:
-        value = json.loads(text)
+        value = parse_json(text, deepest=_DEEPEST)
     except ValueError:
-        return AVRO if text.strip() in _PRIMITIVE else "PROTOBUF"
+        json_like = text.lstrip().startswith(("{", "["))  # beyond the limits, but no Protobuf
+        return AVRO if json_like or text.strip() in _PRIMITIVE else "PROTOBUF"
     if isinstance(value, bool) or (isinstance(value, dict) and not _is_avro(value.get("type"))):
         return "JSON"
     return AVRO
@@ -91,7 +97,7 @@ def canonical(schema: Schema) -> str:
     if schema.type == "PROTOBUF":
         return _protobuf(schema.text)
     try:
-        value = json.loads(schema.text)
+        value = parse_json(schema.text, deepest=_DEEPEST)
     except ValueError:  # Avro takes the bare name of a primitive type
         value = schema.text.strip()
     if schema.type == AVRO:

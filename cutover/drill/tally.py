@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from topology.bounded_json import parse_object
+
 Record = tuple[str, bytes]  # topic of the wave, digest of key and value
 
 
@@ -102,7 +104,7 @@ class Tally:
         if value is None or not value.startswith(b'{"drill": '):
             return None
         try:
-            found = json.loads(value)
+            found = parse_object(value)
             return (found["producer"], found["number"]) if found["drill"] == self._drill else None
         except (ValueError, KeyError, TypeError):
             return None

@@ -55,14 +55,17 @@ class AirflowHook:
 
     def _wrong(self) -> list[str]:
         dag, task = self._names()
-        if self._json("GET", f"/dags/{quote(dag)}", None).get("is_paused"):
+        if self._json("GET", f"/dags/{_quoted(dag)}", None).get("is_paused"):
             return [f"DAG {dag} is paused in Airflow, its runs would wait for ever; switch it on"]
         if task is not None:
-            self._json("GET", f"/dags/{quote(dag)}/tasks/{quote(task)}", None)
+            self._json("GET", f"/dags/{_quoted(dag)}/tasks/{_quoted(task)}", None)
         return []
 
     def call(self, asked: HookCall) -> Heard:
-        dag, task = self._names()
+        try:
+            dag, task = self._names()
+        except _Said as error:
+            return Heard("no", str(error), 0)
         run, ends, tries = run_id(asked), self.clock() + self.seconds, 0
         state, text = "not asked", "not asked"
         while True:
@@ -86,19 +89,22 @@ class AirflowHook:
             self.sleep(pause)
 
     def _state(self, dag: str, task: str | None, run: str, asked: HookCall, *, begun: bool) -> str:
-        base = f"/dags/{quote(dag)}/dagRuns"
+        base = f"/dags/{_quoted(dag)}/dagRuns"
         if not begun:
             order = {"dag_run_id": run, "logical_date": None, "conf": {"watershed": asked.to_json()}}
             self._json("POST", base, order, fine=(409,))
-        told = self._json("GET", f"{base}/{quote(run)}" + (f"/taskInstances/{quote(task)}" if task else ""), None)
+        told = self._json("GET", f"{base}/{_quoted(run)}" + (f"/taskInstances/{_quoted(task)}" if task else ""), None)
         state = str(told.get("state") or "queued")
         if task is not None and state not in _GOOD | _BAD:  # a run that ended without coming to the task
-            whole = str(self._json("GET", f"{base}/{quote(run)}", None).get("state"))
+            whole = str(self._json("GET", f"{base}/{_quoted(run)}", None).get("state"))
             return whole if whole in _BAD else state
         return state
 
     def _names(self) -> tuple[str, str | None]:
+        """Raises _Said: whatever stands in the file, the request asks for a DAG and for nothing else."""
         dag, _, task = self.task.partition("/")
+        if not dag or not {dag, task}.isdisjoint((".", "..")) or "/" in task:
+            raise _Said(f"airflow_task `{self.task}` is neither `dag_id` nor `dag_id/task_id`; correct the hook")
         return dag, task or None
 
     def _settings(self) -> tuple[str, str]:
@@ -144,6 +150,10 @@ class AirflowHook:
         if status in (200, 201) and told.get("access_token"):
             return str(told["access_token"])
         raise _Said(f"Airflow at {url} gives user {user} no token ({status}); correct {CREDENTIALS}")
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
 def run_id(asked: HookCall) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from clusters.within import within
 from cutover.hooks.call import TEXT, Heard, HookCall, answered
-from cutover.live.http import within
 
 GROUP = "watershed.hooks"
 

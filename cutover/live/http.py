@@ -4,17 +4,16 @@ of bounded size, within a bounded time however slowly it drips."""
 from __future__ import annotations
 
 import http.client
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
+from clusters.within import within
+
 MOST_BYTES = 64 * 1024  # of an answer; the rest is not read
-T = TypeVar("T")
 
 
 class NoAnswer(Exception):
@@ -62,21 +61,6 @@ def call(method: str, url: str, body: bytes | None, headers: Mapping[str, str], 
         raise NoAnswer("no answer in time" if "timed out" in why else why, garbled=garbled) from None
     except ValueError as error:
         raise NoAnswer(f"{url} cannot be called: {error}", transient=False) from None
-
-
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
-    not done then is left behind and ends with this process."""
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:  # noqa: BLE001 (whatever it is, whoever waits is told)
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="within", daemon=True).start()
-    return result.result(seconds)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

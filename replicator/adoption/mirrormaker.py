@@ -8,13 +8,13 @@ INT32, INT64); heartbeats are of no use here and are not read.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from replicator.errors import ReplicatorError
+from topology.bounded_json import parse_json, parse_object
 
 _INT16, _INT32, _TWO_INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">qq")
 _CHECKPOINT_VERSION: Final = 0
@@ -68,8 +68,8 @@ class Notes:
 def source_offset(key: bytes | None, value: bytes | None) -> SourceOffset | None:
     """A record of Connect's offset topic; None when another kind of connector wrote it. Raises Unreadable."""
     try:
-        connector, where = json.loads(key or b"")
-        note = None if value is None else json.loads(value)
+        connector, where = parse_json(key or b"")
+        note = None if value is None else parse_object(value)
     except (TypeError, ValueError) as error:
         raise Unreadable(f"{_shown(key)} is no source offset of Kafka Connect ({error})") from None
     if not isinstance(where, dict) or not {"cluster", "topic", "partition"} <= where.keys():
@@ -77,7 +77,7 @@ def source_offset(key: bytes | None, value: bytes | None) -> SourceOffset | None
     offset: Any = None if note is None else note.get("offset")
     cluster, topic, partition = where["cluster"], where["topic"], where["partition"]
     right = isinstance(topic, str) and isinstance(cluster, str) and _is_number(partition)
-    if not right or not (note is None or (isinstance(note, dict) and _is_number(offset))):
+    if not right or not (note is None or _is_number(offset)):
         raise Unreadable(f"{_shown(key)} is no source offset of MirrorMaker 2: its value is {_shown(value)}")
     return SourceOffset(str(connector), cluster, topic, partition, offset)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from spark.errors import WrongUse
+from topology.bounded_json import parse_object
 from topology.plan import Plan, PlanCluster, plan_from_json
 
 if TYPE_CHECKING:
@@ -192,12 +192,12 @@ class _Given:
         if text in ("earliest", "latest"):
             return EARLIEST if text == "earliest" else LATEST
         try:
-            value = json.loads(text)
+            value = parse_object(text)
             found = {
                 str(topic): {int(number): int(offset) for number, offset in each.items()}
                 for topic, each in value.items()
             }
-        except (ValueError, AttributeError, TypeError):
+        except (ArithmeticError, ValueError, AttributeError, TypeError):
             raise WrongUse(f"{name}={text[:100]}: write {self.known[name]}") from None
         if any(offset < EARLIEST for each in found.values() for offset in each.values()):
             raise WrongUse(f"{name}: -2 is earliest, -1 is latest, and nothing is below them")

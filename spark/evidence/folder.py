@@ -22,6 +22,7 @@ from spark.evidence.page import apology, page
 from spark.evidence.tables import COUNTS, TABLES, Rows, table_bytes
 from spark.judging.merkle import Step, leaf_text, root, root_above, way_up
 from spark.judging.verdict import EXIT_CODES
+from topology.bounded_json import parse_object
 
 NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 SUMMARY: Final = "summary.json"
@@ -95,8 +96,8 @@ def read_document(directory: Path) -> dict[str, Any]:
     """Raises WrongUse for a folder without the summary of a proof."""
     path = directory / SUMMARY
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(document, dict) or "verdict" not in document:
+        document = parse_object(path.read_bytes())
+        if "verdict" not in document:
             raise ValueError("it has no verdict")
     except OSError as error:
         raise WrongUse(f"{directory} holds no evidence of a proof: {SUMMARY}: {error.strerror}") from None

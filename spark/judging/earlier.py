@@ -19,6 +19,7 @@ from spark.fingerprint import VERSION, ChunkSum
 from spark.judging.verdict import ChunkRow, chunk_of, proof_root
 from spark.judging.window import EarlierWindow, Observed, Place, still_stands
 from spark.reading.spans import Span
+from topology.bounded_json import parse_object
 
 CHUNKS = "chunks.parquet"
 SCHEMAS = (1, 2)  # of `spark.evidence.report`, that this version can build on
@@ -56,7 +57,7 @@ class EarlierProof:
 def read_earlier(path: Path) -> EarlierProof:
     """Raises WrongUse for a file that is no summary, and for one that has proven nothing."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_object(path.read_bytes())
         if document["schema"] not in SCHEMAS:
             known = " and ".join(map(str, SCHEMAS))
             raise WrongUse(f"{path} has schema {document['schema']}; this version reads {known}")
@@ -67,7 +68,7 @@ def read_earlier(path: Path) -> EarlierProof:
         chunks = _chunks(windows, rows)
     except OSError as error:
         raise WrongUse(f"cannot read the earlier summary {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WrongUse(f"{path} is not the summary of a proof ({error!r})") from None
     if useless or (windows and not chunks and any(p["source_end"] > p["source_start"] for p in windows.values())):
         raise WrongUse(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from clusters import tokens
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, Unreachable
 from clusters.registry.client import RegistryClient
+from clusters.registry.schema import Schema
 from clusters.registry.settings import RegistrySettings
 from clusters.settings import ConnectionSettings, OAuth
 from cutover.hooks.airflow import AirflowHook
@@ -76,3 +77,78 @@ def test_an_error_code_of_another_type_is_no_traceback(
     monkeypatch.setattr(_Nested, "body", b'{"error_code": %b}' % code)
     with pytest.raises(ClusterError):
         RegistryClient(RegistrySettings("a", address)).subjects()
+
+
+QUESTIONS: dict[str, Callable[[RegistryClient], object]] = {
+    "mode": lambda registry: registry.mode(),
+    "compatibility": lambda registry: registry.compatibility(),
+    "versions": lambda registry: registry.versions("s"),
+    "version": lambda registry: registry.version("s", 1),
+    "schema": lambda registry: registry.schema(1),
+    "lookup": lambda registry: registry.lookup("s", Schema('"string"')),
+    "register": lambda registry: registry.register("s", Schema('"string"')),
+}
+
+
+@pytest.mark.parametrize("body", [b"[[1]]", b"7", b'"text"', b'["x", null]', b'{"id": 1e999}', b"true"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_registry_that_answers_another_type_is_named(
+    address: str, question: str, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Nested, "code", 200)
+    monkeypatch.setattr(_Nested, "body", body)
+    with pytest.raises(ClusterError) as caught:
+        QUESTIONS[question](RegistryClient(RegistrySettings("a", address)))
+    assert address in str(caught.value)
+
+
+class _Dripping(_Nested):
+    """A byte now and then: each begins the timeout of a read anew."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.send_response(200)
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        try:
+            for _ in range(1000):
+                self.wfile.write(b" ")
+                time.sleep(0.02)
+        except OSError:
+            return
+
+    do_GET = do_POST
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Dripping)
+    server.block_on_close = False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_registry_that_drips_is_given_up_and_holds_nobody(dripping: str) -> None:
+    registry = RegistryClient(RegistrySettings("a", dripping), deadline_s=0.3)
+    for _ in range(2):  # the second finds the lock free
+        with pytest.raises(Unreachable, match="no answer in time"):
+            registry.subjects()
+
+
+def test_a_token_endpoint_that_drips_is_given_up(dripping: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_DEADLINE_S", 0.3)
+    settings = ConnectionSettings(
+        "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuth(dripping)
+    )
+    with pytest.raises(Unreachable, match="no answer in time"):
+        tokens.token(settings)
+
+
+@pytest.mark.parametrize("task", ["dag/../../x", "..", ".", "dag/..", "dag/.", "/task", "a/b/c"])
+def test_an_airflow_task_leads_to_a_dag_and_nowhere_else(address: str, task: str) -> None:
+    environ = {"WATERSHED_AIRFLOW_URL": address, "WATERSHED_AIRFLOW_CREDENTIALS": "env:T", "T": "token"}
+    heard = AirflowHook(task, 1.0, environ, time.monotonic, time.sleep).call(ASKED)
+    assert heard.word == "no"
+    assert "airflow_task" in heard.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from lab.pasted import paste
 from replicator.states import REMEDIES, Loud
 from topology import compile_path
 from topology.command import argument, command
+from topology.interop.exported import export
 from topology.load import load_path
 from topology.plan import Plan
 from topology.quoting import visible
@@ -152,13 +153,83 @@ def test_a_config_value_is_no_second_key(tmp_path: Path) -> None:
 
 
 def test_an_exported_link_is_one_command(tmp_path: Path) -> None:
-    text = TOPOLOGY.format(group="shop").partition("migration:")[0]
-    text = text.replace("9092]}", '9092], cluster_id: "x; touch escaped #"}', 1)
+    """The loader refuses such an id (below); what writes the line does not rely on that."""
     path = tmp_path / "hostile.yaml"
-    path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "export", path, "--as", "cluster-linking"], capture_output=True, check=False
-    )
-    [line] = [each for each in done.stdout.decode().splitlines() if each.startswith("# kafka-cluster-links")]
+    path.write_text(TOPOLOGY.format(group="shop").partition("migration:")[0])
+    topology = load_path(path).topology
+    assert topology is not None
+    clusters = topology.clusters | {"a": replace(topology.clusters["a"], cluster_id="x; touch escaped #")}
+    text = export(replace(topology, clusters=clusters), "cluster-linking").text
+    [line] = [each for each in text.splitlines() if each.startswith("# kafka-cluster-links")]
     [called] = paste(line.removeprefix("# "), tmp_path).calls
     assert called[called.index("--cluster-id") + 1] == "x; touch escaped #"
+
+
+LITERAL = [("*", "every name"), (" shop", "blank"), ("shop ", "blank"), ("shop\u00a0", "blank")]
+
+
+@pytest.mark.parametrize(("name", "why"), LITERAL)
+def test_a_group_id_is_one_that_acls_take_literally(name: str, why: str, tmp_path: Path) -> None:
+    """`--group '*'` gives a right on every group, and kafka-acls cuts blanks off."""
+    path = tmp_path / "hostile.yaml"
+    path.write_text(TOPOLOGY.format(group=json.dumps(name)))
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert problem.path == "migration.waves[0].consumers[0]"
+    assert why in problem.message
+
+
+@pytest.mark.parametrize(("name", "why"), LITERAL)
+@pytest.mark.parametrize("key", ["groups", "applications"])
+def test_keys_that_name_groups_and_applications_are_literal(key: str, name: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    text = TOPOLOGY.format(group="shop").replace("  waves:", f"  {key}: {{{json.dumps(name)}: {{}}}}\n  waves:")
+    path.write_text(text)
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert why in problem.message
+
+
+@pytest.mark.parametrize("renamed", ['{"*": shop}', '{shop: "*"}', '{shop: " till"}'])
+def test_groups_are_renamed_from_and_to_literal_names(renamed: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    flow = f"topics: {{include: [orders]}}, sync: {{groups: {{mode: continuous, rename: {renamed}}}}}"
+    path.write_text(TOPOLOGY.format(group="shop").replace("topics: {include: [orders]}", flow))
+    assert [each.code for each in load_path(path).problems if each.code == "SYN011"] == ["SYN011"]
+
+
+@pytest.mark.parametrize("name", ["checkout", "User:", "User:*", ":checkout", "User: checkout", "User:checkout ", "*"])
+def test_a_principal_is_a_type_and_a_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    applications = f"  applications: {{shop: {{principal: {json.dumps(name)}}}}}\n  waves:"
+    path.write_text(TOPOLOGY.format(group="shop").replace("  waves:", applications))
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert problem.path == "migration.applications.shop.principal"
+
+
+@pytest.mark.parametrize(
+    "name", ["User:checkout", "User:CN=checkout, O=shop", "User:a:b", "Group:*s", "ServiceAccount:x"]
+)
+def test_principals_of_every_kind_are_taken(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    applications = f"  applications: {{shop: {{principal: {json.dumps(name)}}}}}\n  waves:"
+    path.write_text(TOPOLOGY.format(group="shop").replace("  waves:", applications))
+    assert [each for each in load_path(path).problems if each.code == "SYN011"] == []
+
+
+@pytest.mark.parametrize("address", ["-x:9092", "--add:1", "-:9092"])
+def test_an_address_is_no_option(address: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(TOPOLOGY.format(group="shop").replace("a.example.internal:9092", address))
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert problem.path == "clusters.a.bootstrap[0]"
+    assert "begins with a letter" in problem.message
+
+
+@pytest.mark.parametrize("name", ["y source=evil", "y;x", "*", " y", "y\u00e9", "'y'"])
+def test_a_cluster_id_is_one_word(name: str, tmp_path: Path) -> None:
+    """It stands in the comment line of an exported file, where words mean something."""
+    path = tmp_path / "hostile.yaml"
+    cluster = f"{{bootstrap: [a.example.internal:9092], cluster_id: {json.dumps(name)}}}"
+    path.write_text(TOPOLOGY.format(group="shop").replace("{bootstrap: [a.example.internal:9092]}", cluster))
+    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    assert problem.path == "clusters.a.cluster_id"
+    assert "cluster-id" in problem.message

@@ -6,7 +6,7 @@ import re
 
 from topology.interop.said import Notes, Said
 
-_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
 def bootstrap_of(alias: str, said: Said | None, notes: Notes) -> tuple[str, ...]:

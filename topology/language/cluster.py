@@ -5,6 +5,7 @@ from __future__ import annotations
 from topology.language.scalars import (
     ADDRESS,
     BOOLEAN,
+    CLUSTER_ID,
     COUNT,
     DURATION,
     HTTP,
@@ -123,7 +124,7 @@ CLUSTER = Named(
                 ListOf(ADDRESS, empty="a cluster needs at least one address"),
                 "Addresses `host:port` to begin with; two or more survive a broker that is down.",
             ),
-            "cluster_id": Key(LINE, "The id that the brokers must answer with; anything else is refused."),
+            "cluster_id": Key(CLUSTER_ID, "The id that the brokers must answer with; anything else is refused."),
             "rack": Key(
                 TEXT,
                 "The rack (or zone) in which our readers stand, as the brokers call theirs (`broker.rack`): proofs "

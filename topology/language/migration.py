@@ -5,20 +5,21 @@ from __future__ import annotations
 from topology.language.scalars import (
     DURATION,
     HTTP,
+    IDENTIFIER,
+    IDENTIFIER_NAMES,
+    IDENTIFIERS,
     INSTANT,
     LEVEL,
-    LINE,
-    LINES,
     NAME,
     NAMES,
-    ONE_LINE_NAMES,
+    PRINCIPAL,
     RATE,
     RECORDS,
     SECRET,
     SHARE,
     TEXT,
     TOPIC,
-    one_line,
+    identifier,
     word,
 )
 from topology.shapes import Key, ListOf, MapOf, Named, Record
@@ -134,8 +135,8 @@ WAVE = Named(
             "name": Key(NAME, "What the wave is called in commands and in the journal."),
             "after": Key(NAMES, "Waves that must be finished first."),
             "topics": Key(ListOf(TOPIC, empty="a wave moves at least one topic"), "Source topics, by name."),
-            "consumers": Key(LINES, "Group ids; a group belongs to one wave."),
-            "producers": Key(LINES, "Application names."),
+            "consumers": Key(IDENTIFIERS, "Group ids; a group belongs to one wave."),
+            "producers": Key(IDENTIFIERS, "Application names."),
             "strategy": Key(STRATEGY, "This wave's strategy.", "the migration's"),
             "window": Key(
                 Record(
@@ -188,12 +189,14 @@ MIGRATION = Named(
                                 HTTP,
                                 "Its start and stop switch; the host must be one of WATERSHED_HOOK_HOSTS.",
                             ),
-                            "principal": Key(LINE, "Who it is for brokers (`User:checkout`): for fences and messages."),
-                            "client_id": Key(LINE, "The client id of its producers: for quotas and messages."),
+                            "principal": Key(
+                                PRINCIPAL, "Who it is for brokers (`User:checkout`): for fences and messages."
+                            ),
+                            "client_id": Key(IDENTIFIER, "The client id of its producers: for quotas and messages."),
                         }
                     ),
-                    one_line,
-                    names=ONE_LINE_NAMES,
+                    identifier,
+                    names=IDENTIFIER_NAMES,
                 ),
                 "Application → how it is stopped and started; without `http` a person confirms.",
             ),
@@ -226,8 +229,8 @@ MIGRATION = Named(
                             ),
                         }
                     ),
-                    one_line,
-                    names=ONE_LINE_NAMES,
+                    identifier,
+                    names=IDENTIFIER_NAMES,
                 ),
                 "Group id → what a move of the group needs to know.",
             ),

@@ -20,13 +20,17 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 NAME_TEXT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
-_HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)"
+_HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*)"  # one that begins with `-` is an option to commands
 _ADDRESS = re.compile(
     _HOST + r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"  # 1 to 65535
 )
 # controls (line ends among them) and what turns the direction of writing
 _BREAKS = re.compile(r"[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-ONE_LINE_NAMES: Mapping[str, str] = MappingProxyType({"pattern": f"^[^{_BREAKS.pattern[1:-1]}]*$"})
+_LINE = f"[^{_BREAKS.pattern[1:-1]}]"
+ONE_LINE_NAMES: Mapping[str, str] = MappingProxyType({"pattern": f"^{_LINE}*$"})
+_ENDS = r"(?!\s)(?!.*\s$)"  # no blank at either end
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9._=+/-]+")  # Kafka's is 22 of base64url, Confluent's `lkc-…`; others are free text
+_PRINCIPAL_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 _HTTP = re.compile(r"https?://[A-Za-z0-9._~\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
 _AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
 
@@ -83,6 +87,39 @@ def one_line(text: str) -> str:
     return _text(text)
 
 
+def identifier(text: str) -> str:
+    """A group id, a client id, the name of an application: what Kafka's ACLs and quotas take literally."""
+    one_line(text)
+    if text != text.strip():
+        raise ValueError("expected no blank at either end: kafka-acls cuts them off, and means another name")
+    if text == "*":
+        raise ValueError(
+            "expected one name: to Kafka's ACLs `*` is every name, so the right would cover everything; list the names"
+        )
+    return text
+
+
+def principal(text: str) -> str:
+    """Of an application, as brokers write it."""
+    identifier(text)
+    kind, colon, name = text.partition(":")
+    if not colon or _PRINCIPAL_TYPE.fullmatch(kind) is None:
+        raise ValueError("expected `Type:name`, such as `User:checkout`")
+    if not name or name != name.strip():
+        raise ValueError(f"expected a name behind `{kind}:`, without a blank at either end")
+    if name == "*":
+        raise ValueError(f"expected one principal: to Kafka's ACLs `{kind}:*` is everybody; name the application's own")
+    return text
+
+
+def _cluster_id(text: str) -> str:
+    if _CLUSTER_ID.fullmatch(text) is None or len(text) > 249:
+        raise ValueError(
+            "expected a cluster id: letters, digits and `._=+/-`, at most 249; `kafka-cluster.sh cluster-id` shows it"
+        )
+    return text
+
+
 def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("expected `true` or `false`")
@@ -104,6 +141,8 @@ def _address(text: str) -> str:
         return text
     if "://" in text:
         raise ValueError(f"expected `host:port`, without `{shown(text.partition('://')[0])}://` in front")
+    if text.startswith("-"):
+        raise ValueError("expected `host:port`; a host begins with a letter, a digit, `_` or `[`, so it is no option")
     if re.fullmatch(_HOST, text):
         raise ValueError("expected `host:port`; the port is missing")
     if re.fullmatch(_HOST + ":[0-9]+", text):
@@ -150,6 +189,18 @@ NAME = scalar(
 )
 TEXT = scalar("a text", _text, quoted=True, minLength=1)
 LINE = scalar("a text on one line", one_line, quoted=True, minLength=1, **ONE_LINE_NAMES)
+IDENTIFIER_NAMES: Mapping[str, str] = MappingProxyType({"pattern": rf"^(?!\*$){_ENDS}{_LINE}+$"})
+IDENTIFIER = scalar("a name on one line", identifier, quoted=True, minLength=1, **IDENTIFIER_NAMES)
+PRINCIPAL = scalar(
+    "a principal such as `User:checkout`",
+    principal,
+    quoted=True,
+    pattern=rf"^{_PRINCIPAL_TYPE.pattern}:(?!\*$){_ENDS}{_LINE}+$",
+    examples=["User:checkout"],
+)
+CLUSTER_ID = scalar(
+    "a cluster id", _cluster_id, quoted=True, minLength=1, maxLength=249, pattern=f"^{_CLUSTER_ID.pattern}$"
+)
 TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$")
 TOPIC_NAME = scalar("a topic's name", matching(TOPIC_TEXT, "a topic's name"), quoted=True)
 BOOLEAN = Scalar(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
@@ -245,4 +296,4 @@ SELECTORS = ListOf(SELECTOR, empty="nothing would be selected; name topics, or l
 EXCLUDED = ListOf(SELECTOR)
 NAMES = ListOf(NAME)
 TEXTS = ListOf(TEXT)
-LINES = ListOf(LINE)
+IDENTIFIERS = ListOf(IDENTIFIER)

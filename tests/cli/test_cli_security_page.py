@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-TESTS = sorted(set(re.findall(r"`(tests/[^`]+)`", PAGE)))
+TESTS = sorted(set(re.findall(r"`(tests/[^`]+\.py(?:::[^`]+)?)`", PAGE)))
 
 
 def rows() -> dict[int, list[str]]:

@@ -25,7 +25,7 @@ FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"
 def desired(*records: FlowRecord | ProducerRecord) -> DesiredState:
     state = DesiredState(ConnectionSettings("b", ("localhost:1",)))
     for record in records:
-        state._take(record.key, json.dumps(record.to_json()).encode())
+        state._take(record.key, json.dumps(record.to_json()).encode(), 7)
     return state
 
 
@@ -46,7 +46,7 @@ def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
     state = desired()
     good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
     for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
-        state._take(good.key, json.dumps(good.to_json() | broken).encode())
+        state._take(good.key, json.dumps(good.to_json() | broken).encode(), 7)
         guard = Guard("a", "b", "all", lambda: paths_in(state), lambda _where, _batch: True).at(HERE)
         assert not guard(written_by(8))  # an application's: others go on
         with pytest.raises(ProtocolError, match=r"record about producer id 7 in watershed\.flows cannot be read"):

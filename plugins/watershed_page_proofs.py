@@ -20,6 +20,7 @@ FINDINGS = 5
 LONG = 400
 LARGEST = 16 * 1024 * 1024  # bytes of a summary
 COUNTABLE = 2**53 - 1
+LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 
 
 def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
@@ -28,6 +29,8 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
     A run is told by the name of its folder, which the route of reports takes as well as its id.
     """
     found = []
+    if len(file_name(run).encode()) > LONGEST_NAME:
+        return []  # no folder is called so
     for dag in dags:
         folder = state_folder() / "runs" / same_name(dag)
         for task in folder.glob(f"{file_name(run) if run else '*'}/*"):

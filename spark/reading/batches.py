@@ -130,6 +130,9 @@ def split(records: memoryview) -> Iterator[Batch]:
         at += 12 + length
 
 
+SMALLEST = 7  # bytes of a record: length, attributes, two deltas, the lengths of key and value, the number of headers
+
+
 def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
     """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd.
 
@@ -175,7 +178,12 @@ def located(
 ) -> Slices:
     """The same of decompressed payloads, and what their headers say; of each batch one, in every argument."""
     joined = np.frombuffer(b"".join((*bodies, bytes(16))), dtype=np.uint8)
-    ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
+    lengths = np.array([len(body) for body in bodies], dtype=np.int64)
+    impossible = np.flatnonzero((counts < 0) | (counts * SMALLEST > lengths))
+    if len(impossible):  # memory is taken for what is announced
+        first = int(impossible[0])
+        raise CorruptBatch(int(bases[first]), f"{int(counts[first])} records in {int(lengths[first])} bytes")
+    ends = np.cumsum(lengths)
     body_at, starts = _walk(joined, ends, counts, bases)
 
     at = starts + 1  # behind the attributes byte

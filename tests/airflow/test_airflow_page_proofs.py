@@ -27,3 +27,9 @@ def test_proofs_with_their_verdicts(page: TestClient, state: Path) -> None:
     )
     assert (found["migrate__shop"]["verdict"], found["migrate__shop"]["report"]) == ("none", False)
     assert asked(page, "proofs", topology="shop", run="another")["proofs"] == []
+
+
+@pytest.mark.parametrize("run", ["r" * 256, "ä" * 128, "x" * 5_000])
+def test_a_run_that_no_folder_can_be_called_by_has_no_proofs(page: TestClient, state: Path, run: str) -> None:
+    proof_in(state, "verify__shop", verdict="proven", unproven=0)
+    assert asked(page, "proofs", topology="shop", run=run)["proofs"] == []

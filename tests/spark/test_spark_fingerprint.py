@@ -23,7 +23,7 @@ from spark.fingerprint import (
     print_slices,
     sum_prints,
 )
-from spark.reading.batches import CorruptBatch, locate, split
+from spark.reading.batches import CorruptBatch, locate, located, split
 from spark.reading.xxh64 import hash_slices
 
 if TYPE_CHECKING:
@@ -149,3 +149,14 @@ def test_spark_sql_gives_the_same_hashes(spark: SparkSession) -> None:
     sums = sum_prints(prints)
     assert halves is not None
     assert tuple(halves) == (sums.n, sums.m_lo, sums.m_hi)
+
+
+@pytest.mark.parametrize("count", [-1, 4, 1 << 30])
+@pytest.mark.parametrize("batches", [1, 30])
+def test_memory_is_taken_for_records_that_fit_only(count: int, batches: int) -> None:
+    """A header may announce a thousand million records in twenty bytes."""
+    counts = np.zeros(batches, dtype=np.int64)
+    counts[-1] = count
+    numbers = np.arange(batches, dtype=np.int64)
+    with pytest.raises(CorruptBatch, match=rf"offset {batches - 1}: {count} records in 20 bytes"):
+        located([b"\0" * 20] * batches, numbers, counts, numbers, numbers, np.zeros(batches, dtype=bool))

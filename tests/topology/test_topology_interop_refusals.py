@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cli.main import main
 from topology.errors import UnreadableTopology
 from topology.interop.exported import TARGETS, export
 from topology.interop.formats import FORMATS, import_path, import_text
 from topology.interop.report import CATALOGUE, report_of
+from topology.interop.write import quote_double
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 EXAMPLE = Path(__file__).parents[2] / "topology" / "examples" / "active_standby.yaml"
@@ -204,3 +206,8 @@ def test_every_format_can_be_asked_for_and_every_problem_has_a_severity() -> Non
     assert all(severity in ("error", "warning", "info") for _, severity in CATALOGUE.values())
     with pytest.raises(KeyError, match="no format x"):
         export(None, "x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["😀", 'a "b" \\ c', "\u202e\t\x07", "ä\u2028ü", ""])
+def test_text_in_double_quotes_is_the_same_text_in_yaml(text: str) -> None:
+    assert yaml.safe_load(quote_double(text)) == text

@@ -11,7 +11,7 @@ from typing import Any
 from topology.interop.exported import Exported
 from topology.interop.outgoing import Outgoing, left_of_topology, names_of, outgoing
 from topology.interop.said import Notes
-from topology.interop.write import alias_of
+from topology.interop.write import alias_of, quote_double
 from topology.model import Topology
 from topology.plan import PlanCluster, SecretRef
 
@@ -141,4 +141,4 @@ def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from rest
         else:
-            yield f"{indent}{key}: {json.dumps(each)}"
+            yield f"{indent}{key}: {quote_double(each) if isinstance(each, str) else json.dumps(each)}"

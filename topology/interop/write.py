@@ -158,7 +158,7 @@ def _settings(settings: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 def _inline(value: Any) -> str:
     if isinstance(value, Selector):
-        quoted = json.dumps(value.text) if value.kind == "glob" else _single(value.text)
+        quoted = quote_double(value.text) if value.kind == "glob" else _single(value.text)
         return _scalar(value.text) if value.kind == "literal" else f"{{{value.kind}: {quoted}}}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_scalar(str(key))}: {_inline(each)}" for key, each in value.items()) + "}"
@@ -176,7 +176,7 @@ def _scalar(text: str) -> str:
             return text
         if text not in NULL and not AMBIGUOUS.fullmatch(text) and not NUMERIC.fullmatch(text):
             return text
-    return json.dumps(text, ensure_ascii=True)
+    return quote_double(text)
 
 
 def _is_duration(text: str) -> bool:
@@ -188,7 +188,13 @@ def _is_duration(text: str) -> bool:
 
 
 def _single(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'" if text.isprintable() else json.dumps(text)
+    return "'" + text.replace("'", "''") + "'" if text.isprintable() else quote_double(text)
+
+
+def quote_double(text: str) -> str:
+    """In double quotes, all ASCII. JSON's escapes are YAML's, but for pairs of surrogates (YAML 1.2, 5.7)."""
+    letters = (json.dumps(each)[1:-1] if ord(each) < 0x10000 else f"\\U{ord(each):08x}" for each in text)
+    return f'"{"".join(letters)}"'
 
 
 def _comment(text: str) -> str:

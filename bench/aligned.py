@@ -35,20 +35,20 @@ from replicator.aligned.log import TargetLog
 from replicator.look import Address
 from replicator.transactions.senders import transaction_version
 
-FLOW = "bench"
-MANY = 4
+_FLOW = "bench"
+_MANY = 4
 # How gaps are closed, how many one after the other, and how long each is.
-GAPS: tuple[tuple[Way, int, int], ...] = (
+_GAPS: tuple[tuple[Way, int, int], ...] = (
     ("markers", 1, 100_000),
     ("transactions", 1, 1_000),
     ("markers", 500, 1),
     ("transactions", 500, 1),
 )
 # Of the measured time to the budget's: the budget says it gives orders of magnitude.
-MOST_OVER = 2.0
+_MOST_OVER = 2.0
 
 
-class Bench:
+class _Bench:
     """One broker and what it uses; `directory` holds its logs."""
 
     def __init__(self, target: ConnectionSettings, pids: tuple[int, ...], directory: Path) -> None:
@@ -115,13 +115,13 @@ def main() -> int:
     many = int(float(os.environ.get("BENCH_ALIGNED_MANY", "2e8")))
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _bench(Path(scratch)) as bench:
         _fill(bench, "warm-up", [10_000_000])
-        rows = [_fill(bench, "one log", [start]), _fill(bench, f"{MANY} logs at once", [many] * MANY)]
-        rows += [_gaps(bench, *each) for each in GAPS]
+        rows = [_fill(bench, "one log", [start]), _fill(bench, f"{_MANY} logs at once", [many] * _MANY)]
+        rows += [_gaps(bench, *each) for each in _GAPS]
         return publish("aligned", rows, goals(rows))
 
 
 def goals(rows: list[dict[str, Any]]) -> list[Goal]:
-    found = [Goal(f"{row['case']}: time over the budget's", _over(row), MOST_OVER, "lower") for row in rows]
+    found = [Goal(f"{row['case']}: time over the budget's", _over(row), _MOST_OVER, "lower") for row in rows]
     found += [
         Goal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
         for row in rows
@@ -134,7 +134,7 @@ def _over(row: dict[str, Any]) -> float:
     return round(float(row["seconds"]) / max(float(row["budget_s"]), 0.01), 2)
 
 
-def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
+def _fill(bench: _Bench, case: str, starts: list[int]) -> dict[str, Any]:
     topic = case.replace(" ", "-")
     logs = bench.logs(topic, len(starts))
     budget = estimate([PartitionCost(number, start) for number, start in enumerate(starts)])
@@ -148,7 +148,7 @@ def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
 
     def work() -> int:
         threads = [
-            threading.Thread(target=fill, args=(log, start, FLOW), kwargs={"progress": progress, "bare": True})
+            threading.Thread(target=fill, args=(log, start, _FLOW), kwargs={"progress": progress, "bare": True})
             for log, start in zip(logs, starts, strict=True)
         ]
         for each in threads:
@@ -162,10 +162,10 @@ def _fill(bench: Bench, case: str, starts: list[int]) -> dict[str, Any]:
     return row
 
 
-def _gaps(bench: Bench, way: Way, many: int, length: int) -> dict[str, Any]:
+def _gaps(bench: _Bench, way: Way, many: int, length: int) -> dict[str, Any]:
     topic, offsets = f"gaps-{way}-{length}", many * length
     (log,) = bench.logs(topic, 1)
-    working = GapFiller(log, FLOW, way, transaction_version(bench.target) >= 2)
+    working = GapFiller(log, _FLOW, way, transaction_version(bench.target) >= 2)
     working.advance(2)  # the first one asks who was here before
     kind: GapWay = way
     budget = estimate([PartitionCost(0, 0, Gaps(offsets, many))], way=kind, parallel=1)
@@ -182,7 +182,7 @@ def _gaps(bench: Bench, way: Way, many: int, length: int) -> dict[str, Any]:
     return row
 
 
-def _expect(bench: Bench, topic: str, wanted: dict[int, LogRange]) -> None:
+def _expect(bench: _Bench, topic: str, wanted: dict[int, LogRange]) -> None:
     with Admin(bench.target) as admin:
         found = admin.offsets([TopicPartition(topic, number) for number in wanted])
     if {key.partition: span for key, span in found.items()} != wanted:
@@ -190,12 +190,12 @@ def _expect(bench: Bench, topic: str, wanted: dict[int, LogRange]) -> None:
 
 
 @contextmanager
-def _bench(directory: Path) -> Iterator[Bench]:
+def _bench(directory: Path) -> Iterator[_Bench]:
     try:
         lab = clusters.up(directory, ["target"])
         cluster = lab.cluster("target")
         target = ConnectionSettings("target", tuple(cluster.bootstrap.split(",")))
-        yield Bench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
+        yield _Bench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
     finally:
         clusters.down(directory)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from bench.results import Goal, publish
 
-ROOT = Path(__file__).parent.parent
-ROUNDS = 9
-COMMANDS = {
+_ROOT = Path(__file__).parent.parent
+_ROUNDS = 9
+_COMMANDS = {
     "topology --help": ["--help"],
     "topology lint (small file)": ["lint", "topology/examples/active_standby.yaml"],
 }
@@ -30,8 +30,8 @@ def main() -> int:
         small = _small_environment(Path(directory))
         rows, goals = [], []
         for environment, python in (("full", Path(sys.executable)), ("three packages", small)):
-            for name, arguments in COMMANDS.items():
-                seconds = [_seconds(python, arguments) for _ in range(ROUNDS + 1)][1:]
+            for name, arguments in _COMMANDS.items():
+                seconds = [_seconds(python, arguments) for _ in range(_ROUNDS + 1)][1:]
                 median = round(statistics.median(seconds), 3)
                 rows.append(
                     {
@@ -50,7 +50,7 @@ def main() -> int:
 def _small_environment(directory: Path) -> Path:
     venv.create(directory / "env", with_pip=True)
     python = directory / "env" / "bin" / "python"
-    requirements = ROOT / "requirements" / "base.txt"
+    requirements = _ROOT / "requirements" / "base.txt"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
     return python
 
@@ -59,8 +59,8 @@ def _seconds(python: Path, arguments: list[str]) -> float:
     started = time.perf_counter()
     subprocess.run(
         [python, "-m", "cli.main", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=_ROOT,
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
         stdout=subprocess.DEVNULL,
         check=True,
     )

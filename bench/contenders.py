@@ -22,7 +22,7 @@ from clusters.wire.connection import connect
 from lab.mirrormaker import MirrorMaker, connector
 from lab.process import alive, send
 
-BEFORE = "before"  # the contender of BENCH_BEFORE
+_BEFORE = "before"  # the contender of BENCH_BEFORE
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -104,7 +104,7 @@ class Watershed:
     ) -> None:
         self._place, self._processes, self._profile, self._more = place, processes, profile, more
         self._checkout = checkout
-        one = "watershed" if checkout is None else BEFORE
+        one = "watershed" if checkout is None else _BEFORE
         self.name = one if processes == 1 else f"{one} x{processes}"
 
     def copy(self, loaded: Loaded, at_most: float) -> Run:

@@ -36,34 +36,34 @@ from clusters.admin import Admin
 from cutover.driver import Event, Migration
 from lab import apps
 
-TOPICS = 10
-RATE = 500  # records a second of each producer
-WATCH = "500ms"
-BY_HAND = "by hand"
-CASES = ("fenced", "producers_first", "consumers_first", BY_HAND)
+_TOPICS = 10
+_RATE = 500  # records a second of each producer
+_WATCH = "500ms"
+_BY_HAND = "by hand"
+_CASES = ("fenced", "producers_first", "consumers_first", _BY_HAND)
 
 
 def main() -> int:
     partitions = int(os.environ.get("BENCH_PARTITIONS", "100"))
-    cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(CASES)).split(",")]
+    cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(_CASES)).split(",")]
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, float]] = {}
     for number, case in enumerate(cases):
-        strategy = "fenced" if case == BY_HAND else case
+        strategy = "fenced" if case == _BY_HAND else case
         with ExitStack() as stack:  # clusters of its own: none finds what another left
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
             place = stack.enter_context(two_clusters(scratch))
-            size = TOPICS, max(1, partitions // TOPICS)
-            found = stack.enter_context(shop(place, f"s{number}", strategy, WATCH, *size, RATE))
+            size = _TOPICS, max(1, partitions // _TOPICS)
+            found = stack.enter_context(shop(place, f"s{number}", strategy, _WATCH, *size, _RATE))
             _say(f"{case}: {partitions} partitions are copied, applications write and read")
-            steps = by_hand(found, place) if case == BY_HAND else migrated(found, place)
+            steps = _by_hand(found, place) if case == _BY_HAND else _migrated(found, place)
             seconds[case] = {name: round(each, 2) for name, each in steps.items()}
             rows.append(_row(case, partitions, found))
             print(f"  {rows[-1]}\n{_steps(steps)}", file=sys.stderr, flush=True)
     return publish("cutover", rows, cutover_goals(rows), {"seconds_by_step": seconds})
 
 
-def migrated(found: Shop, place: Place) -> dict[str, float]:
+def _migrated(found: Shop, place: Place) -> dict[str, float]:
     """As `topology migrate --approve auto` does. Seconds by step."""
     steps: dict[str, float] = {}
     began: dict[str, int] = {}
@@ -88,7 +88,7 @@ def migrated(found: Shop, place: Place) -> dict[str, float]:
     return steps
 
 
-def by_hand(found: Shop, place: Place) -> dict[str, float]:
+def _by_hand(found: Shop, place: Place) -> dict[str, float]:
     steps: dict[str, float] = {}
 
     def timed(name: str, work: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ def by_hand(found: Shop, place: Place) -> dict[str, float]:
 
 def _row(case: str, partitions: int, found: Shop) -> dict[str, Any]:
     for app in found.producers:
-        apps.wait_for(app, "acked", apps.describe(app)["acked"] + RATE)
+        apps.wait_for(app, "acked", apps.describe(app)["acked"] + _RATE)
     seen = found.settled()
     (group,) = seen.groups
     return {

@@ -19,18 +19,18 @@ from typing import Any
 
 from bench.results import Goal, publish
 
-ROOT = Path(__file__).parent.parent
-TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", "50"))
-ROUNDS = 5
-EXAMPLE = ROOT / "topology" / "examples" / "migration.yaml"
+_ROOT = Path(__file__).parent.parent
+_TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", "50"))
+_ROUNDS = 5
+_EXAMPLE = _ROOT / "topology" / "examples" / "migration.yaml"
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         _prepare(Path(directory))
         rows: list[dict[str, Any]] = []
-        for file in sorted((ROOT / "dags").glob("[a-z]*.py")):
-            first, *again = [_parsed(file, serialize=round_ == 0) for round_ in range(ROUNDS + 1)]
+        for file in sorted((_ROOT / "dags").glob("[a-z]*.py")):
+            first, *again = [_parsed(file, serialize=round_ == 0) for round_ in range(_ROUNDS + 1)]
             median = statistics.median(each["seconds"] for each in again)
             rows.append(
                 {
@@ -45,8 +45,8 @@ def main() -> int:
     every = round(sum(row["parse_s"] for row in rows), 3)
     slowest = max(row["parse_s"] for row in rows)
     goals = [
-        Goal(f"the slowest file for {TOPOLOGIES} topologies, seconds", slowest, 1.0, "lower"),
-        Goal(f"all files for {TOPOLOGIES} topologies, seconds", every, 3.5, "lower"),
+        Goal(f"the slowest file for {_TOPOLOGIES} topologies, seconds", slowest, 1.0, "lower"),
+        Goal(f"all files for {_TOPOLOGIES} topologies, seconds", every, 3.5, "lower"),
     ]
     return publish("dags", rows, goals)
 
@@ -55,20 +55,20 @@ def _prepare(directory: Path) -> None:
     """A folder of topologies, and an Airflow that is imported but not used."""
     folder = directory / "topologies"
     folder.mkdir()
-    text = EXAMPLE.read_text(encoding="utf-8")
-    for number in range(TOPOLOGIES):
+    text = _EXAMPLE.read_text(encoding="utf-8")
+    for number in range(_TOPOLOGIES):
         name = f"shop-{number:04}"
         (folder / f"{name}.yaml").write_text(text.replace("name: shop-to-cloud", f"name: {name}"))
     os.environ |= {
         "AIRFLOW_HOME": str(directory),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(directory / "none"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{directory / 'airflow.db'}",
         "WATERSHED_TOPOLOGIES": str(folder),
         "WATERSHED_STATE": str(directory / "state"),
     }
-    sys.path.insert(0, str(ROOT))
+    sys.path.insert(0, str(_ROOT))
     import airflow.providers.standard.operators.hitl
     import airflow.providers.standard.triggers.temporal
     import airflow.sdk

@@ -14,9 +14,9 @@ _FASTER = {100: 10.0, 1_000: 3.0}  # records/s over tuned MirrorMaker 2, uncompr
 _CHEAPER = {100: 20.0, 1_000: 6.0}  # CPU per record under tuned MirrorMaker 2
 _FASTER_COMPRESSED = 5.0
 _LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
-MOST_MIB = 256.0
-AS_FAST, AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
-LOADED_P99_MS = 20.0  # design 02, Behaviour
+_MOST_MIB = 256.0
+_AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
+_LOADED_P99_MS = 20.0  # design 02, Behaviour
 
 
 def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
@@ -41,11 +41,11 @@ def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
             goals.append(Goal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
         if before := found.get("before"):
             as_fast = round(ours["krecords_s"] / before["krecords_s"], 3)
-            goals.append(Goal(f"{name}: records/s over those before", as_fast, AS_FAST, "higher"))
+            goals.append(Goal(f"{name}: records/s over those before", as_fast, _AS_FAST, "higher"))
             as_small = round(ours["peak_mib"] / before["peak_mib"], 3)
-            goals.append(Goal(f"{name}: memory over that before", as_small, AS_SMALL, "lower"))
+            goals.append(Goal(f"{name}: memory over that before", as_small, _AS_SMALL, "lower"))
     peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
-    goals.append(Goal("MiB of memory a process, at most", peak, MOST_MIB, "lower"))
+    goals.append(Goal("MiB of memory a process, at most", peak, _MOST_MIB, "lower"))
     return goals
 
 
@@ -59,7 +59,7 @@ def latency_goals(rows: Sequence[Row]) -> list[Goal]:
             best = min(row[figure] for row in theirs)
             goals.append(Goal(f"added latency {figure}, {load}", ours[figure], round(best * factor, 2), "lower"))
         if load != "idle":
-            goals.append(Goal(f"added latency p99_ms, {load}", ours["p99_ms"], LOADED_P99_MS, "lower"))
+            goals.append(Goal(f"added latency p99_ms, {load}", ours["p99_ms"], _LOADED_P99_MS, "lower"))
         goals.append(Goal(f"records lost, {load}", ours["lost"], 0, "lower"))
     return goals
 
@@ -79,7 +79,7 @@ def group_goals(rows: Sequence[Row]) -> list[Goal]:
     return goals
 
 
-WITHOUT_WRITES_S = 5.0  # issue 8, for `fenced` with 100 partitions when clients follow at once
+_WITHOUT_WRITES_S = 5.0  # issue 8, for `fenced` with 100 partitions when clients follow at once
 
 
 def cutover_goals(rows: Sequence[Row]) -> list[Goal]:
@@ -90,7 +90,7 @@ def cutover_goals(rows: Sequence[Row]) -> list[Goal]:
             continue
         if row["case"] == "fenced":
             name = f"fenced, {row['partitions']} partitions: seconds without writes"
-            goals.append(Goal(name, row["without_writes_s"], WITHOUT_WRITES_S, "lower"))
+            goals.append(Goal(name, row["without_writes_s"], _WITHOUT_WRITES_S, "lower"))
         for figure, name in (("lost", "lost"), ("reread", "read again"), ("out_of_order", "out of order by key")):
             goals.append(Goal(f"{row['case']}: records {name}", row[figure], 0, "lower"))
     return goals

@@ -32,33 +32,33 @@ from bench.results import publish
 from lab import mirrormaker
 from lab.errors import LabError
 
-LAGS = (0, 10, 1_000, 100_000)
-LEAST = 250_000
-LIVE = 0.2  # the share of records that come while everybody copies
-STEPS, STEP_S = 20, 1.0  # a step is as long as MirrorMaker's intervals, at least
-HANDFUL = 20  # records at the very end, for which compaction's last segment is closed
+_LAGS = (0, 10, 1_000, 100_000)
+_LEAST = 250_000
+_LIVE = 0.2  # the share of records that come while everybody copies
+_STEPS, _STEP_S = 20, 1.0  # a step is as long as MirrorMaker's intervals, at least
+_HANDFUL = 20  # records at the very end, for which compaction's last segment is closed
 
 
 def main() -> int:
     records = int(os.environ.get("BENCH_RECORDS", "300000"))
-    if records < LEAST:
-        raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {LEAST} are needed")
+    if records < _LEAST:
+        raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {_LEAST} are needed")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         place = stack.enter_context(two_clusters(scratch, {"log.cleaner.backoff.ms": "500"}))
         topics = [Numbered(case, place.source) for case in CASES]
-        groups = {topic.topic: [Lagging(topic, lag, place.source) for lag in LAGS] for topic in topics}
-        before = int(records * (1 - LIVE))
+        groups = {topic.topic: [Lagging(topic, lag, place.source) for lag in _LAGS] for topic in topics}
+        before = int(records * (1 - _LIVE))
         for topic in topics:
             topic.produce(before)
             _follow(groups[topic.topic])
             _say(f"{topic.topic}: {before:,} records, groups read along")
         names = [group.group for some in groups.values() for group in some]
         movers = _started(stack, place, list(groups), names)
-        for _ in range(STEPS):
-            until = time.monotonic() + STEP_S
+        for _ in range(_STEPS):
+            until = time.monotonic() + _STEP_S
             for topic in topics:
-                topic.produce((records - before - HANDFUL) // STEPS)
+                topic.produce((records - before - _HANDFUL) // _STEPS)
                 _follow(groups[topic.topic])
             time.sleep(max(until - time.monotonic(), 0))
         _say(f"{records - before:,} more in each topic while they were copied, groups read along")
@@ -112,7 +112,7 @@ def _ended(topic: Numbered, place: Place) -> Rows:
     """Ends the topic and returns its log, as it stays."""
     if topic.case.configs:
         time.sleep(2.5)  # longer than segment.ms: the next record closes the segment for the cleaner
-    topic.produce(HANDFUL)
+    topic.produce(_HANDFUL)
     deadline = time.monotonic() + PATIENCE_S
     rows, same_since = read_rows(place.source, topic.topic), time.monotonic()
     while topic.case.configs and time.monotonic() - same_since < 5.0 and time.monotonic() < deadline:

@@ -20,9 +20,9 @@ from bench.workload import PARTITIONS
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 
-A_SECOND = 1_000
-SIZE = 100
-WARM_UP_S = 3.0
+_A_SECOND = 1_000
+_SIZE = 100
+_WARM_UP_S = 3.0
 _NUMBER = struct.Struct(">qq")  # which measurement, and which record of it
 _NEVER = 0
 
@@ -48,7 +48,7 @@ def added(
     busy: Callable[[], bool],
 ) -> Latency:
     """Measure while the copy of `source_topic` runs; `busy` says whether the conditions of the measurement hold."""
-    count = int((WARM_UP_S + seconds) * A_SECOND)
+    count = int((_WARM_UP_S + seconds) * _A_SECOND)
     arrivals = [[_NEVER] * count for _ in range(2)]
     ending = threading.Event()
     run = time.monotonic_ns()
@@ -63,18 +63,18 @@ def added(
     usable = count
     producer = Producer(place.source.librdkafka({"linger.ms": 0, "acks": "all"}))
     begin = time.monotonic() + 1.0
-    skip = int(WARM_UP_S * A_SECOND)
+    skip = int(_WARM_UP_S * _A_SECOND)
     for number in range(count):
-        wait = begin + number / A_SECOND - time.monotonic()
+        wait = begin + number / _A_SECOND - time.monotonic()
         if wait > 0:
             time.sleep(wait)
         if number == skip:
             spent = cpu()
-        if number % A_SECOND == 0 and not busy():
+        if number % _A_SECOND == 0 and not busy():
             usable = number
             break
         producer.produce(
-            source_topic, _NUMBER.pack(run, number) + b"." * (SIZE - _NUMBER.size), partition=number % PARTITIONS
+            source_topic, _NUMBER.pack(run, number) + b"." * (_SIZE - _NUMBER.size), partition=number % PARTITIONS
         )
         producer.poll(0)
     spent = cpu() - spent
@@ -85,8 +85,8 @@ def added(
     ending.set()
     for reader in readers:
         reader.join()
-    if usable <= skip + A_SECOND:
-        raise RuntimeError(f"only {usable / A_SECOND:.0f} s under load: load more, or measure less long")
+    if usable <= skip + _A_SECOND:
+        raise RuntimeError(f"only {usable / _A_SECOND:.0f} s under load: load more, or measure less long")
     pairs = list(zip(*(seen[skip:usable] for seen in arrivals), strict=True))
     late = sorted((there - here) / 1e6 for here, there in pairs if here != _NEVER and there != _NEVER)
     if not late:

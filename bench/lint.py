@@ -18,20 +18,20 @@ from pathlib import Path
 
 from bench.results import Goal, publish
 
-ROOT = Path(__file__).parent.parent
-SIZES = (10, 100, 1_000)
-ROUNDS = 3
-GROUP = 10
-TOPICS = 100
-YAMLLINT = "extends: default\nrules: {line-length: disable, document-start: disable, braces: disable}\n"
+_ROOT = Path(__file__).parent.parent
+_SIZES = (10, 100, 1_000)
+_ROUNDS = 3
+_GROUP = 10
+_TOPICS = 100
+_YAMLLINT = "extends: default\nrules: {line-length: disable, document-start: disable, braces: disable}\n"
 
 
 def main() -> int:
     rows, goals, seconds = [], [], {}
     with tempfile.TemporaryDirectory() as directory:
         form = Path(directory) / "form.yaml"
-        form.write_text(YAMLLINT)
-        for clusters in SIZES:
+        form.write_text(_YAMLLINT)
+        for clusters in _SIZES:
             file, inventory = Path(directory) / f"{clusters}.yaml", Path(directory) / f"{clusters}.json"
             text, flows = topology(clusters)
             file.write_text(text)
@@ -42,14 +42,14 @@ def main() -> int:
                 ("topology lint --inventory", [*lint, "--inventory", str(inventory)]),
                 ("yamllint", [sys.executable, "-m", "yamllint", "-c", str(form), str(file)]),
             ):
-                runs = [measure(command) for _ in range(ROUNDS)]
+                runs = [_measure(command) for _ in range(_ROUNDS)]
                 took = statistics.median(run[0] for run in runs)
                 seconds[tool, clusters] = took
                 rows.append(
                     {
                         "clusters": clusters,
                         "flows": flows,
-                        "topics": clusters * TOPICS if "inventory" in tool else 0,
+                        "topics": clusters * _TOPICS if "inventory" in tool else 0,
                         "KiB": len(text) // 1024,
                         "tool": tool,
                         "cpu_s": round(took, 2),
@@ -57,7 +57,7 @@ def main() -> int:
                         "MiB": round(max(run[2] for run in runs)),
                     }
                 )
-    largest = [row for row in rows if row["clusters"] == SIZES[-1] and row["tool"] != "yamllint"]
+    largest = [row for row in rows if row["clusters"] == _SIZES[-1] and row["tool"] != "yamllint"]
     for row in largest:
         goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, seconds of one core", row["cpu_s"], 10, "lower"))
         goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, MiB", row["MiB"], 1024, "lower"))
@@ -77,13 +77,13 @@ def topology(clusters: int) -> tuple[str, int]:
         lines.append(f"  {alias}: {{bootstrap: [{hosts}], cluster_id: id-{alias}}}")
     lines += ["defaults:", "  provenance: {forward: local}", "  naming: {policy: prefix}", "flows:"]
     ways = [
-        (number, target, f"d{target % GROUP}")
+        (number, target, f"d{target % _GROUP}")
         for number in range(clusters)
-        for target in range(number // GROUP * GROUP, min(number // GROUP * GROUP + GROUP, clusters))
+        for target in range(number // _GROUP * _GROUP, min(number // _GROUP * _GROUP + _GROUP, clusters))
         if target != number
     ]
-    if clusters > GROUP:
-        ways += [(number, (number + GROUP) % clusters, "up") for number in range(clusters)]
+    if clusters > _GROUP:
+        ways += [(number, (number + _GROUP) % clusters, "up") for number in range(clusters)]
     for source, target, domain in sorted(ways):
         selector = f'{{glob: "s{source:04d}.{domain}.*"}}'
         lines.append(f"  - {{source: c{source:04d}, target: c{target:04d}, topics: {{include: [{selector}]}}}}")
@@ -95,11 +95,11 @@ def seen(clusters: int) -> dict[str, object]:
     from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
     from topology.inventory_json import inventory_json
 
-    domains = [*(f"d{number}" for number in range(GROUP)), "up"]
+    domains = [*(f"d{number}" for number in range(_GROUP)), "up"]
     configs = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
     found = {}
     for number in range(clusters):
-        names = [f"s{number:04d}.{domains[index % len(domains)]}.events-{index:03d}" for index in range(TOPICS)]
+        names = [f"s{number:04d}.{domains[index % len(domains)]}.events-{index:03d}" for index in range(_TOPICS)]
         topics = {name: InventoryTopic(name, None, 12, 3, configs=configs, size_bytes=10**9) for name in names}
         brokers = tuple(InventoryBroker(broker, f"k{broker}", f"r{broker}") for broker in range(1, 4))
         alias = f"c{number:04d}"
@@ -108,10 +108,10 @@ def seen(clusters: int) -> dict[str, object]:
     return document
 
 
-def measure(command: list[str]) -> tuple[float, float, float]:
+def _measure(command: list[str]) -> tuple[float, float, float]:
     """Processor seconds, elapsed seconds and the most MiB of one process. Raises RuntimeError when it fails (findings
     are no failure)."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(_ROOT)}
     with tempfile.TemporaryFile() as out:
         actions = [(os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, out.fileno(), 2)]
         started = time.perf_counter()

@@ -21,8 +21,8 @@ from clusters.settings import ConnectionSettings
 from lab.mirrormaker import MirrorMaker, checkpoints, connector
 from topology import compile_path
 
-WAIT_S = 120.0  # for all that is waited for
-STILL_S = 15.0  # MirrorMaker has settled when nothing has changed for so long; its own intervals are 1 s
+_WAIT_S = 120.0  # for all that is waited for
+_STILL_S = 15.0  # MirrorMaker has settled when nothing has changed for so long; its own intervals are 1 s
 # Both: everything as often as it goes. What is not said stays as it comes.
 _OFTEN = {
     "emit.checkpoints.interval.seconds": "1",
@@ -48,7 +48,7 @@ class Mover(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class _Mirrored:
     """MirrorMaker 2 moves groups all the time; here one waits until it has nothing more to do."""
 
     name: str
@@ -58,13 +58,13 @@ class Mirrored:
     def move(self, groups: Sequence[str], topics: Sequence[str], stopped: float) -> dict[str, float]:
         places = _places(self.prefix, topics)
         with Positions(self.target, groups, places, stopped) as positions:
-            while time.monotonic() - positions.last < STILL_S and time.monotonic() - stopped < WAIT_S:
+            while time.monotonic() - positions.last < _STILL_S and time.monotonic() - stopped < _WAIT_S:
                 time.sleep(EVERY_S)
         return positions.seconds()
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class _Exact:
     """Watershed: the worker follows the groups every second, and the command carries what is left when they stop."""
 
     name: str
@@ -77,14 +77,14 @@ class Exact:
         command = [sys.executable, "-m", "cli.main", "offsets", "sync", str(self.path), "--flow", self.flow]
         with Positions(self.target, groups, _places(self.prefix, topics), stopped) as positions:
             while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
-                if done.returncode != 1 or time.monotonic() - stopped > WAIT_S:
+                if done.returncode != 1 or time.monotonic() - stopped > _WAIT_S:
                     raise RuntimeError(f"topology offsets sync answered {done.returncode}: {done.stderr[-500:]}")
                 time.sleep(EVERY_S)  # 1: a position waits for records that are not copied yet
         return positions.seconds()
 
 
 @contextmanager
-def mirrored(place: Place, mirror: MirrorMaker, name: str, topics: Sequence[str]) -> Iterator[Mirrored]:
+def mirrored(place: Place, mirror: MirrorMaker, name: str, topics: Sequence[str]) -> Iterator[_Mirrored]:
     """A source and a checkpoint connector in the running process; groups with commits must exist already."""
     alias = name.replace(" ", "-")
     # One target under two names, so that each contender has a topic of offset syncs for itself.
@@ -93,17 +93,17 @@ def mirrored(place: Place, mirror: MirrorMaker, name: str, topics: Sequence[str]
     pattern = "|".join(map(re.escape, topics))
     mirror.put(f"{alias}-source", connector(source, target, alias, pattern, more))
     mirror.put(f"{alias}-checkpoints", checkpoints(source, target, alias, pattern, _OFTEN | more))
-    yield Mirrored(name, alias, place.target)
+    yield _Mirrored(name, alias, place.target)
 
 
 @contextmanager
-def watershed(place: Place, topics: Sequence[str], groups: Sequence[str]) -> Iterator[Exact]:
+def watershed(place: Place, topics: Sequence[str], groups: Sequence[str]) -> Iterator[_Exact]:
     """`topology worker` in a process of its own."""
     sync = f"    sync: {{groups: {{mode: continuous, interval: 1s, include: [{', '.join(groups)}]}}}}\n"
     with Watershed(place, more=sync).running(*topics) as (_, prefix):
         path = place.directory / f"{prefix}.yaml"
         (flow,) = compile_path(path).flows
-        yield Exact("watershed", prefix, place.target, path, flow.id)
+        yield _Exact("watershed", prefix, place.target, path, flow.id)
 
 
 def _places(prefix: str, topics: Sequence[str]) -> list[TopicPartition]:

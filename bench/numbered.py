@@ -24,10 +24,10 @@ from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 
 PARTITIONS = 2
-SIZE = 100  # bytes of a value
+_SIZE = 100  # bytes of a value
 PATIENCE_S = 60.0
 _NUMBER = struct.Struct(">Q")
-_PADDING = b"." * (SIZE - _NUMBER.size)
+_PADDING = b"." * (_SIZE - _NUMBER.size)
 _TRANSACTION = (1, 500)  # records of one, both ends included
 _ABORTED = 0.2  # of the transactions
 _HOT, _COLD = 200, 400_000  # keys; every second record has a hot one, so that compaction leaves gaps everywhere
@@ -40,7 +40,7 @@ _CLEANED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class _Case:
     """One kind of topic. `spread`: for each record that compaction leaves, at most so many were written."""
 
     name: str
@@ -51,9 +51,9 @@ class Case:
 
 
 CASES = (
-    Case("plain"),
-    Case("transactional", transactions=True),
-    Case("compacted", _CLEANED, keys=True, spread=2.5),
+    _Case("plain"),
+    _Case("transactional", transactions=True),
+    _Case("compacted", _CLEANED, keys=True, spread=2.5),
 )
 
 
@@ -71,7 +71,7 @@ Rows = dict[int, list[Row]]  # by partition, in log order
 class Numbered:
     """The topic of one case on the source, and the producer that goes on writing into it."""
 
-    def __init__(self, case: Case, source: ConnectionSettings) -> None:
+    def __init__(self, case: _Case, source: ConnectionSettings) -> None:
         self.case, self.topic, self._source = case, case.name, source
         self.made = 0
         self.aborted: set[int] = set()

@@ -41,13 +41,13 @@ from replicator.offsetmap import OffsetMap, Run, Stretch
 from replicator.partition import Identity, PartitionKey
 from replicator.transactions.positions import Known, Position, Track
 
-RUNS = 1_000_000
-LOOKUPS = 20_000
-PRODUCERS = 8
-TOPIC = "orders"
-KEY = PartitionKey("source-to-target", TOPIC, TOPIC, 0)
-SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
-MOST_STAYS_MB, MOST_LOOKUP_MS, MOST_LOAD_S = 20.0, 1.0, 10.0
+_RUNS = 1_000_000
+_LOOKUPS = 20_000
+_PRODUCERS = 8
+_TOPIC = "orders"
+_KEY = PartitionKey("source-to-target", _TOPIC, _TOPIC, 0)
+_SOURCE, _TARGET = uuid.uuid4(), uuid.uuid4()
+_MOST_STAYS_MB, _MOST_LOOKUP_MS, _MOST_LOAD_S = 20.0, 1.0, 10.0
 
 Row = dict[str, Any]
 
@@ -58,15 +58,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, two_clusters(Path(scratch)) as place:
         rows.append(real(place, transactions))
     for records, fetched in ((1, 1), (100, 1), (100, 500)):
-        rows.append(made_by_sequence(records, fetched))
-    rows.append(made_in_transactions(100))
+        rows.append(_made_by_sequence(records, fetched))
+    rows.append(_made_in_transactions(100))
     goals = []
     for row in rows:
-        per_million = row["stays_mb"] * RUNS / row["runs"]
+        per_million = row["stays_mb"] * _RUNS / row["runs"]
         goals += [
-            Goal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, MOST_STAYS_MB, "lower"),
-            Goal(f"{row['case']}: lookup p99, ms", row["p99_ms"], MOST_LOOKUP_MS, "lower"),
-            Goal(f"{row['case']}: seconds to load", row["load_s"], MOST_LOAD_S, "lower"),
+            Goal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, _MOST_STAYS_MB, "lower"),
+            Goal(f"{row['case']}: lookup p99, ms", row["p99_ms"], _MOST_LOOKUP_MS, "lower"),
+            Goal(f"{row['case']}: seconds to load", row["load_s"], _MOST_LOAD_S, "lower"),
         ]
     goals.append(Goal("real: offsets that the map gets wrong", rows[0]["wrong"], 0, "lower"))
     return publish("offsets", rows, goals)
@@ -77,21 +77,21 @@ def main() -> int:
 
 def real(place: Place, transactions: int) -> Row:
     with Admin(place.source) as admin:
-        admin.create_topic(TOPIC, 1)
-    with Watershed(place).running(TOPIC) as (_, prefix):
+        admin.create_topic(_TOPIC, 1)
+    with Watershed(place).running(_TOPIC) as (_, prefix):
         _produce(place, transactions)
-        offsets, load_s = _copied(place, f"{prefix}.{TOPIC}")
-        there = TopicPartition(f"{prefix}.{TOPIC}", 0)
+        offsets, load_s = _copied(place, f"{prefix}.{_TOPIC}")
+        there = TopicPartition(f"{prefix}.{_TOPIC}", 0)
         with Admin(place.target) as admin:
             end = admin.offsets([there], "read_uncommitted")[there].end
             ledger = admin.offsets((TopicPartition(LEDGER, slot) for slot in range(SLOTS)), "read_uncommitted")
     todo = {key.partition: (span.start, span.end) for key, span in ledger.items() if span.start < span.end}
-    counted = Counted()
+    counted = _Counted()
     for message in messages(place.target, LEDGER, todo, 60):
         counted.count((message.key() or b"").decode(), message.value())
     wrong = sum(
         offsets.to_target(here, end) != at or offsets.to_source(at) != here
-        for here, at in zip(_places(place, "source", TOPIC), _places(place, "target", there.topic), strict=True)
+        for here, at in zip(_places(place, "source", _TOPIC), _places(place, "target", there.topic), strict=True)
     )
     row = _row(f"real, {transactions:,} transactions of 1 record", offsets, end, counted, load_s)
     return row | {"wrong": wrong}
@@ -109,13 +109,13 @@ def _produce(place: Place, transactions: int) -> None:
             producer.init_transactions(60)
             for number in range(count):
                 producer.begin_transaction()
-                producer.produce(TOPIC, b"%d" % number, partition=0)
+                producer.produce(_TOPIC, b"%d" % number, partition=0)
                 producer.commit_transaction(60)
         except BaseException as error:
             failures.append(error)
             raise
 
-    threads = [threading.Thread(target=some, args=(transactions // PRODUCERS,)) for _ in range(PRODUCERS)]
+    threads = [threading.Thread(target=some, args=(transactions // _PRODUCERS,)) for _ in range(_PRODUCERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -126,7 +126,7 @@ def _produce(place: Place, transactions: int) -> None:
 
 def _copied(place: Place, target_topic: str) -> tuple[OffsetMap, float]:
     """The map when everything is copied, and how long the last read of it took."""
-    here, there = TopicPartition(TOPIC, 0), TopicPartition(target_topic, 0)
+    here, there = TopicPartition(_TOPIC, 0), TopicPartition(target_topic, 0)
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with Admin(place.source) as source, Admin(place.target) as target:
@@ -156,7 +156,7 @@ def _places(place: Place, side: str, topic: str) -> Iterator[int]:
 
 
 @dataclass(slots=True)
-class Counted:
+class _Counted:
     """A ledger that is only counted; `live` holds what compaction would leave."""
 
     live: dict[str, bytes] = field(default_factory=dict)
@@ -176,10 +176,10 @@ class Counted:
         return sum(len(key) + len(value) for key, value in self.live.items())
 
 
-class CountingWriter:
+class _CountingWriter:
     """Stands in for ControlWriter: everything is acknowledged at once."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: _Counted) -> None:
         self.counted = counted
         self.later: list[Callable[[], None]] = []
 
@@ -188,14 +188,14 @@ class CountingWriter:
         on_done(None, self.counted.records)
 
 
-def made_by_sequence(largest: int, fetched: int) -> Row:
+def _made_by_sequence(largest: int, fetched: int) -> Row:
     """Transactions of 1 to `largest` records; so many runs (`fetched`) come with one Fetch answer."""
-    chance, counted = random.Random(1), Counted()  # noqa: S311
-    writer = CountingWriter(counted)
-    template = Block(KEY, Generation(1, f"host-{uuid.uuid4()}"), 1, 0, Identity(7, 0, 0), SOURCE, TARGET, ())
+    chance, counted = random.Random(1), _Counted()  # noqa: S311
+    writer = _CountingWriter(counted)
+    template = Block(_KEY, Generation(1, f"host-{uuid.uuid4()}"), 1, 0, Identity(7, 0, 0), _SOURCE, _TARGET, ())
     ledger = PartitionLedger(writer, template, lambda _: None, _raise, writer.later.append)  # type: ignore[arg-type]
     target = source = 0
-    for _ in range(RUNS // fetched):
+    for _ in range(_RUNS // fetched):
         runs = []
         for _ in range(fetched):
             runs.append(Run(target, source))
@@ -208,12 +208,12 @@ def made_by_sequence(largest: int, fetched: int) -> Row:
     return _row(f"made, 1 to {largest} records, {fetched} a fetch", offsets, target, counted, load_s)
 
 
-def made_in_transactions(largest: int) -> Row:
+def _made_in_transactions(largest: int) -> Row:
     """Merged with another writer's records: a stretch for every transaction, each of ours holds one of the source's."""
-    chance, counted = random.Random(2), Counted()  # noqa: S311
-    track = Track(Known(Position(KEY, SOURCE, TARGET, Run(0, 0), 0)))
+    chance, counted = random.Random(2), _Counted()  # noqa: S311
+    track = Track(Known(Position(_KEY, _SOURCE, _TARGET, Run(0, 0), 0)))
     target = source = 0
-    for _ in range(RUNS):
+    for _ in range(_RUNS):
         records = chance.randint(1, largest)
         for key, value in track.advance([Stretch(target, source, records)], source + records + 1, 0):
             counted.count(key, None if value is None else encode(value))
@@ -223,11 +223,11 @@ def made_in_transactions(largest: int) -> Row:
     return _row(f"made, in transactions, 1 to {largest} records", offsets, target, counted, load_s)
 
 
-def _loaded(counted: Counted) -> tuple[OffsetMap, float]:
+def _loaded(counted: _Counted) -> tuple[OffsetMap, float]:
     gc.collect()
     started = time.perf_counter()
     records = [ControlRecord(0, at, 0, key, json.loads(value)) for at, (key, value) in enumerate(counted.live.items())]
-    offsets = ledger_of(records).map(KEY.flow, TOPIC, 0)
+    offsets = ledger_of(records).map(_KEY.flow, _TOPIC, 0)
     return offsets, time.perf_counter() - started
 
 
@@ -235,10 +235,10 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _row(case: str, offsets: OffsetMap, end: int, counted: Counted, load_s: float) -> Row:
+def _row(case: str, offsets: OffsetMap, end: int, counted: _Counted, load_s: float) -> Row:
     chance, position = random.Random(3), offsets.source_position(end)  # noqa: S311
     took: list[float] = []
-    for _ in range(LOOKUPS):
+    for _ in range(_LOOKUPS):
         source, target = chance.randrange(position), chance.randrange(end)
         started = time.perf_counter()
         offsets.to_target(source, end)

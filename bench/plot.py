@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # Okabe and Ito (2008): told apart also without seeing red or green.
-COLOURS = {"limit": "#999999", "watershed": "#0072B2", "mm2 tuned": "#E69F00", "mm2 default": "#D55E00"}
+_COLOURS = {"limit": "#999999", "watershed": "#0072B2", "mm2 tuned": "#E69F00", "mm2 default": "#D55E00"}
 
 
 def throughput(rows: Sequence[Row], directory: Path) -> None:
@@ -23,7 +23,7 @@ def throughput(rows: Sequence[Row], directory: Path) -> None:
         (fast, "krecords_s", "records a second, thousands (more is better)"),
         (cheap, "cpu_s_per_m", "CPU seconds per million records (less is better)"),
     ):
-        contenders = [name for name in COLOURS if key == "krecords_s" or name != "limit"]
+        contenders = [name for name in _COLOURS if key == "krecords_s" or name != "limit"]
         for number, contender in enumerate(contenders):
             found = {row["case"]: max(row[key], 1e-3) for row in rows if row["contender"] == contender}
             width = 0.8 / len(contenders)
@@ -33,7 +33,7 @@ def throughput(rows: Sequence[Row], directory: Path) -> None:
                 if case in found
             ]
             axes.barh(
-                at, [found[case] for case in cases if case in found], width, color=COLOURS[contender], label=contender
+                at, [found[case] for case in cases if case in found], width, color=_COLOURS[contender], label=contender
             )
         axes.set_xscale("log")
         axes.set_title(title, fontsize=10, loc="left")
@@ -48,12 +48,12 @@ def latencies(rows: Sequence[Row], directory: Path) -> None:
     figure, panels = _figure(len(loads), 5)
     figures = {"p50_ms": "p50", "p99_ms": "p99", "p999_ms": "p99.9"}
     for axes, load in zip(panels, loads, strict=True):
-        contenders = [name for name in COLOURS if any(row["contender"] == name for row in rows)]
+        contenders = [name for name in _COLOURS if any(row["contender"] == name for row in rows)]
         for number, contender in enumerate(contenders):
             row = next(row for row in rows if row["load"] == load and row["contender"] == contender)
             width = 0.8 / len(contenders)
             at = [index + (number - (len(contenders) - 1) / 2) * width for index in range(len(figures))]
-            axes.barh(at, [max(row[key], 0.05) for key in figures], width, color=COLOURS[contender], label=contender)
+            axes.barh(at, [max(row[key], 0.05) for key in figures], width, color=_COLOURS[contender], label=contender)
         axes.set_xscale("log")
         axes.set_title(f"ms added, {load}", fontsize=10, loc="left")
     panels[0].set_yticks(range(len(figures)), list(figures.values()))

@@ -14,8 +14,8 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from clusters.wire.messages import LATEST
 
-EVERY_S = 0.02
-PATIENCE_S = 120.0
+_EVERY_S = 0.02
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class Watch:
                     break
                 if not alive():
                     raise RuntimeError(f"the copy into {self.topic} ended before its first record")
-                if time.monotonic() - began > PATIENCE_S:
-                    raise TimeoutError(f"nothing came into {self.topic} within {PATIENCE_S:.0f} s")
+                if time.monotonic() - began > _PATIENCE_S:
+                    raise TimeoutError(f"nothing came into {self.topic} within {_PATIENCE_S:.0f} s")
                 first = before[1:]
-                time.sleep(EVERY_S)
+                time.sleep(_EVERY_S)
             start, cpu, brokers = before[0], *first
             while done < self.records and time.monotonic() - start < self.at_most:
                 if not alive():
                     raise RuntimeError(f"the copy into {self.topic} ended after {done} of {self.records} records")
-                time.sleep(EVERY_S)
+                time.sleep(_EVERY_S)
                 done = end()
             seconds = time.monotonic() - start
             spent, brokers_spent = self._spent()

@@ -20,7 +20,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.connection import connect
 from clusters.wire.messages import LATEST
 
-KINDS = ("digests", "fingerprints", "plain")
+_KINDS = ("digests", "fingerprints", "plain")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ from lab import mirrormaker
 from lab.errors import LabError
 
 QUICK = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
-MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
-BULK = Case(100, "none", 1_000)
-BULK_BYTES = 2.4e9
-REPOSITORY = Path(__file__).resolve().parent.parent
+_MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
+_BULK = Case(100, "none", 1_000)
+_BULK_BYTES = 2.4e9
+_REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
@@ -78,10 +78,10 @@ def _measured(
     runs: list[Run] = []
     for number in range(rounds if full or before else 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
-            runs.append(contender.copy(loaded, MIRROR_S))
+            runs.append(contender.copy(loaded, _MIRROR_S))
     if full and case.codec == "none":
-        runs.append(Watershed(place, processes=2).copy(loaded, MIRROR_S))
-    runs += [mirror.copy(loaded, MIRROR_S) for mirror in mirrors]
+        runs.append(Watershed(place, processes=2).copy(loaded, _MIRROR_S))
+    runs += [mirror.copy(loaded, _MIRROR_S) for mirror in mirrors]
     delete(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):
         row = _row(loaded, [run for run in runs if run.contender == name])
@@ -108,7 +108,7 @@ def _row(loaded: Loaded, runs: list[Run]) -> dict[str, Any]:
         "brokers_cpu_s_per_m": round(median(lambda run: run.progress.brokers_cpu_s / run.progress.records) * 1e6, 3),
         "peak_mib": round(max(run.peak_mib for run in runs)),
         "start_s": round(median(lambda run: run.progress.start_s), 2),
-        "copied": "all" if all(run.progress.whole for run in runs) else f"{MIRROR_S:g} s of it",
+        "copied": "all" if all(run.progress.whole for run in runs) else f"{_MIRROR_S:g} s of it",
         "rounds": len(runs),
     }
 
@@ -118,7 +118,7 @@ def _latencies(place: Place, mirrors: list[Mirror], seconds: float) -> list[dict
     with Admin(place.source) as admin:
         admin.create_topic("paced", PARTITIONS)
     for load_name in ("idle", "beside a saturating copy"):
-        bulk = load(BULK, place.source, "bulk", 60.0, BULK_BYTES) if load_name != "idle" else None
+        bulk = load(_BULK, place.source, "bulk", 60.0, _BULK_BYTES) if load_name != "idle" else None
         for contender in (Watershed(place), *mirrors):
             found = _latency(place, contender, bulk, seconds)
             row = {
@@ -155,9 +155,9 @@ def _latency(place: Place, contender: Watershed | Mirror, bulk: Loaded | None, s
 
 def _warm_up(place: Place, mirrors: list[Mirror]) -> None:
     """Brokers and MirrorMaker's JVMs have compiled their hot code before anything counts."""
-    loaded = load(BULK, place.source, "warm-up", 2.0)
+    loaded = load(_BULK, place.source, "warm-up", 2.0)
     for contender in (Limit(place), Watershed(place), *mirrors):
-        contender.copy(loaded, 2 * MIRROR_S)
+        contender.copy(loaded, 2 * _MIRROR_S)
     delete(place.source, loaded.topic)
 
 
@@ -174,7 +174,7 @@ def checkout_of(commit: str, folder: Path) -> Path | None:
     """The code of a commit of this repository, in a folder; None where none is asked for."""
     if not commit:
         return None
-    found = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, capture_output=True, check=False)
+    found = subprocess.run(["git", "archive", commit], cwd=_REPOSITORY, capture_output=True, check=False)
     if found.returncode != 0:
         raise SystemExit(f"BENCH_BEFORE: {commit} is no commit here: {found.stderr.decode(errors='replace').strip()}")
     folder.mkdir()

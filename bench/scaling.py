@@ -28,11 +28,11 @@ from spark.reading.units import By, Unit
 from spark.session import end_session, spark_session
 from topology.plan import Plan, PlanCluster
 
-POM = Path(__file__).with_name("spark_kafka.xml")
-CHUNK = 100_000
-ROUNDS = 3
+_POM = Path(__file__).with_name("spark_kafka.xml")
+_CHUNK = 100_000
+_ROUNDS = 3
 # what a proof compares of each record, as far as plain SQL gets at it (no headers)
-SQL = ("xxhash64(cast(key is null as int), key) kh", "xxhash64(cast(value is null as int), value) vh", "timestamp")
+_SQL = ("xxhash64(cast(key is null as int), key) kh", "xxhash64(cast(value is null as int), value) vh", "timestamp")
 
 
 def measured(what: str, master: str, settings: ConnectionSettings, topic: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def measured(what: str, master: str, settings: ConnectionSettings, topic: str) -
 def connector() -> tuple[Path | None, str]:
     """Jars of the connector for the Spark that is installed; without them, what Maven said."""
     try:
-        return jars(POM, name="spark-kafka"), ""
+        return jars(_POM, name="spark-kafka"), ""
     except LabError as error:
         said = re.search(r"org\.apache\.spark:\S+ was not found|Could not (?:find|transfer) artifact \S+", str(error))
         return None, said[0] if said else str(error).splitlines()[-1]
@@ -77,7 +77,7 @@ def main() -> None:
 
 def _timed(job: Callable[[], int]) -> dict[str, float]:
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         before, began = cpu_seconds(family(os.getpid())), time.monotonic()
         records = job()
         rounds.append((time.monotonic() - began, cpu_seconds(family(os.getpid())) - before))
@@ -92,7 +92,7 @@ def _tasks(session: Any, settings: ConnectionSettings, topic: str, by: By) -> in
         ends = {
             each.partition: link.list_offsets(((topic, each.partition),), LATEST)[0].offset for each in found.partitions
         }
-    places = [(partition, at, min(at + CHUNK, end)) for partition, end in ends.items() for at in range(0, end, CHUNK)]
+    places = [(partition, at, min(at + _CHUNK, end)) for partition, end in ends.items() for at in range(0, end, _CHUNK)]
     units = [Unit(number, "bench", topic, str(found.topic_id), *place, by=by) for number, place in enumerate(places)]
     plan = Plan("bench", (PlanCluster("bench", settings.bootstrap),), ())
     return sum(each.sums.n for each in spark_readers(lambda: session, plan).sums(units).values())
@@ -101,7 +101,7 @@ def _tasks(session: Any, settings: ConnectionSettings, topic: str, by: By) -> in
 def _sql(session: Any, address: str, topic: str) -> int:
     options = {"kafka.bootstrap.servers": address, "subscribe": topic}
     frame = session.read.format("kafka").options(**options, startingOffsets="earliest", endingOffsets="latest").load()
-    prints = frame.selectExpr(*SQL).selectExpr("xxhash64(kh, vh, cast(timestamp as long)) fp")
+    prints = frame.selectExpr(*_SQL).selectExpr("xxhash64(kh, vh, cast(timestamp as long)) fp")
     return int(prints.selectExpr("count(*) n", "bit_xor(fp) x").collect()[0].n)
 
 

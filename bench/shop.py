@@ -24,7 +24,7 @@ from replicator.apply import apply_plan
 from topology import compile_path
 from topology.plan import Plan
 
-WAIT_S = 120.0
+_WAIT_S = 120.0
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -165,10 +165,10 @@ def shop(place: Place, name: str, strategy: str, watch: str, topics: int, partit
 
 def waited(done: Callable[[], bool], least: int = 1, every: float = 0.5) -> None:
     """Until it is so; least: 0 lets the time pass without an error."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + _WAIT_S
     while not done():
         if time.monotonic() > deadline:
             if least:
-                raise RuntimeError(f"not so after {WAIT_S:.0f} s")
+                raise RuntimeError(f"not so after {_WAIT_S:.0f} s")
             return
         time.sleep(every)

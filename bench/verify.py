@@ -34,7 +34,7 @@ from clusters.admin import Admin
 from clusters.names import TopicPartition
 from lab.errors import LabError
 
-CASES = (
+_CASES = (
     Case(1_000, "none", 64),  # 64 KiB
     Case(1_000, "none", 1_000),  # 1 MB
     Case(100, "none", 1_000),
@@ -42,8 +42,8 @@ CASES = (
     Case(100, "lz4", 1_000),
     Case(1_000, "zstd", 1_000),
 )
-SMALL = 0.1  # of the bytes: batches of one record, and what is opened, take long to read
-WORKERS = 2
+_SMALL = 0.1  # of the bytes: batches of one record, and what is opened, take long to read
+_WORKERS = 2
 
 
 def main() -> int:
@@ -52,7 +52,7 @@ def main() -> int:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         place = stack.enter_context(two_clusters(scratch))
-        rows = [row for case in CASES for row in _read(place, case, size, rounds)]
+        rows = [row for case in _CASES for row in _read(place, case, size, rounds)]
         code = publish("verify-reading", rows, proof_goals(rows))
         tasks = list(_in_spark(place, size))
         publish("verify-spark", tasks, ())
@@ -65,8 +65,8 @@ def main() -> int:
 def _read(place: Place, case: Case, size: float, rounds: int) -> Iterator[dict[str, Any]]:
     """The rows of one case: each side and each reader."""
     small = case.records == 1 or case.codec != "none"
-    loaded = load(case, place.source, f"read-{case.name}", 600.0, size * (SMALL if small else 1))
-    load(case, place.target, loaded.topic, 600.0, size * (SMALL if small else 1))
+    loaded = load(case, place.source, f"read-{case.name}", 600.0, size * (_SMALL if small else 1))
+    load(case, place.target, loaded.topic, 600.0, size * (_SMALL if small else 1))
     sides = {"source": place.source, "target": place.target}
     took: dict[tuple[str, str], list[Took]] = {}
     for _ in range(rounds):
@@ -144,7 +144,7 @@ def _proof(place: Place, what: str, records: int) -> dict[str, Any]:
     _run(*command)
     loaded = time.monotonic()
     out = place.directory / f"{topic}-proof"
-    with Watershed(place, processes=1 if records < 10**6 else WORKERS).running(topic) as (_, prefix):
+    with Watershed(place, processes=1 if records < 10**6 else _WORKERS).running(topic) as (_, prefix):
         _copied(place, f"{prefix}.{topic}", records)
         copied = time.monotonic()
     proving = time.monotonic()

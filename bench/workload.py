@@ -25,7 +25,7 @@ from replicator.batches import batches_in
 from replicator.header import HEADER_SIZE, rewritten
 
 PARTITIONS = 4
-IN_FLIGHT = 5
+_IN_FLIGHT = 5
 _LARGEST = 1 << 20
 _BYTES_A_SECOND = 300e6  # what a copy may reach at best, and batches; a case is loaded for that
 _BATCHES_A_SECOND = 30e3
@@ -118,7 +118,7 @@ def pump(settings: ConnectionSettings, requests: Iterable[tuple[ProducePartition
     with closing(connect(settings)) as connection:
         unanswered = 0
         for request in requests:
-            if unanswered == IN_FLIGHT:
+            if unanswered == _IN_FLIGHT:
                 _accepted(connection.receive_produce())
                 unanswered -= 1
             connection.send_produce(request)

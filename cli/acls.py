@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from clusters.rights import Right, Role
     from topology.plan import Plan
 
-ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
+_ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 
 
 @click.command(epilog="Example: topology acls orders.yaml --role worker --principal User:watershed-worker")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--role", type=click.Choice(ROLES), default="worker", show_default=True, help="Whose rights.")
+@click.option("--role", type=click.Choice(_ROLES), default="worker", show_default=True, help="Whose rights.")
 @click.option("--cluster", help="Only on this cluster.  [default: all]")
 @click.option("--principal", default="User:watershed", show_default=True, help="Whom to give them to.")
 @click.option("--check", is_flag=True, help="Ask the clusters, with the credentials of this process, what is missing.")

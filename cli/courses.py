@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutover.journal.chain import Chain
     from topology.plan import Plan
 
-F = Callable[..., Any]
+_F = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Wanted:
     form: str
 
 
-def options(wave: str) -> Callable[[F], F]:
+def options(wave: str) -> Callable[[_F], _F]:
     """The options of `Wanted`; wave: what --wave is."""
     every = (
         click.argument("path", type=click.Path(path_type=Path)),
@@ -62,7 +62,7 @@ def options(wave: str) -> Callable[[F], F]:
         click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True),
     )  # fmt: skip
 
-    def decorated(command: F) -> F:
+    def decorated(command: _F) -> _F:
         for each in reversed(every):
             command = each(command)
         return command

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cutover.driver import Event
     from topology.plan import Plan, Strategy
 
-OTHERS = {
+_OTHERS = {
     "--step": "its steps follow each other in one process, which has the producers and consumers",
     "--resume": "it is never resumed, because its producers and consumers died with it: end it with --drill --abandon",
     "--all-waves": "each wave is rehearsed by itself",
@@ -55,7 +55,7 @@ class Wanted:
 
 def refuse_others(given: Mapping[str, Any]) -> None:
     """Raises UsageError for options of a migration that a rehearsal has not: option → whether it was given."""
-    for option, why in OTHERS.items():
+    for option, why in _OTHERS.items():
         if given[option]:
             raise click.UsageError(f"--drill goes without {option}: {why}")
     if given["--abandon"] and (given["--dry-run"] or given["--keep"]):

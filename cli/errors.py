@@ -13,9 +13,9 @@ import traceback
 
 import click
 
-OURS = {"topology", "clusters", "replicator", "cutover", "spark", "plugins", "lab", "cli"}
+_OURS = {"topology", "clusters", "replicator", "cutover", "spark", "plugins", "lab", "cli"}
 # what a missing package is called on the command line of pip: import name -> extra of watershed
-EXTRAS = {
+_EXTRAS = {
     "confluent_kafka": "kafka",
     "kio": "kafka",
     "crc32c": "kafka",
@@ -66,7 +66,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         return _missing(error), 2
     if isinstance(code, int):
         return str(error), code
-    if type(error).__module__.partition(".")[0] in OURS:
+    if type(error).__module__.partition(".")[0] in _OURS:
         return str(error), 2
     if isinstance(error, OSError) and error.strerror:
         at = f"{_name(error.filename)}: " if error.filename else ""
@@ -85,11 +85,11 @@ def _name(path: object) -> str:
 
 def _missing(error: ModuleNotFoundError) -> str:
     name = (error.name or "").partition(".")[0]
-    if name in EXTRAS:
+    if name in _EXTRAS:
         return (
-            f"this command needs the package `{name}`, which is not installed: pip install 'watershed[{EXTRAS[name]}]'"
+            f"this command needs the package `{name}`, which is not installed: pip install 'watershed[{_EXTRAS[name]}]'"
         )
-    if name in OURS:
+    if name in _OURS:
         return f"this command needs `{error.name}`, which this installation of Watershed does not have."
     return f"the package `{error.name}` is not installed: pip install {name}"
 

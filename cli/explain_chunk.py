@@ -28,7 +28,7 @@ from topology import compile_path
 from topology.errors import TopologyError
 from topology.plan import Plan, PlanFlow
 
-PROOFS = Path(".watershed") / "proofs"
+_PROOFS = Path(".watershed") / "proofs"
 
 
 def explain_chunk(path: Path, name: str, folder: Path | None, form: str, *, reveal: bool) -> int:
@@ -52,9 +52,9 @@ def explain_chunk(path: Path, name: str, folder: Path | None, form: str, *, reve
 
 
 def _newest() -> Path:
-    found = sorted((path for path in PROOFS.glob(f"*/{SUMMARY}")), key=lambda path: path.stat().st_mtime)
+    found = sorted((path for path in _PROOFS.glob(f"*/{SUMMARY}")), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise WrongUse(f"there is no proof below {PROOFS}; name the folder of one: -o DIR")
+        raise WrongUse(f"there is no proof below {_PROOFS}; name the folder of one: -o DIR")
     return found[-1].parent
 
 

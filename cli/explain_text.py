@@ -11,8 +11,8 @@ import click
 from spark.evidence.explain import Explained, Explanation
 from spark.reading.records import WholeRecord
 
-MOST: Final = 200  # bytes of a value
-BEFORE: Final = 40  # bytes shown in front of the first that differs
+_MOST: Final = 200  # bytes of a value
+_BEFORE: Final = 40  # bytes shown in front of the first that differs
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -114,7 +114,7 @@ def _value(name: str, content: bytes | None, other: bytes | None) -> str:
     at = first_difference(content, other)
     if at is None or content is None:
         return f"    {name:<6} {_shown(content)}"
-    start = at - BEFORE if at >= MOST - BEFORE else 0
+    start = at - _BEFORE if at >= _MOST - _BEFORE else 0
     while 0 < start < at and content[start] & 0xC0 == 0x80:
         start += 1  # not within a character
     return f"    {name:<6} {'… ' if start else ''}{_shown(content[start:])}   ← differs from byte {at} on"
@@ -131,7 +131,7 @@ def _shown(content: bytes | None) -> str:
     """Text where it is UTF-8 without control characters (beyond tab and line ends, escaped), else hex; cut at MOST."""
     if content is None:
         return "null"
-    cut, more = content[:MOST], f" … {len(content):,} B in all" if len(content) > MOST else ""
+    cut, more = content[:_MOST], f" … {len(content):,} B in all" if len(content) > _MOST else ""
     for shorter in range(min(4, len(cut) + 1) if more else 1):  # a character may be cut in two
         try:
             text = cut[: len(cut) - shorter].decode()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from replicator.partition import PartitionKey
     from topology.plan import PlanFlow
 
-TOOLS = {"mm2": "MirrorMaker 2", "equal-offsets": "a copier with equal offsets", "records": "another copier"}
+_TOOLS = {"mm2": "MirrorMaker 2", "equal-offsets": "a copier with equal offsets", "records": "another copier"}
 _EXIT_FOUND = 1
 _PROGRESS_S = 5.0
 
@@ -63,14 +63,14 @@ class _Stage:
 
     @property
     def tool(self) -> str:
-        return TOOLS[self.asked.origin]
+        return _TOOLS[self.asked.origin]
 
 
 @click.command(epilog="Example: topology flow adopt onprem-to-cloud orders.yaml --from mm2 --dry-run")
 @click.argument("flow_id", metavar="FLOW")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "--from", "origin", type=click.Choice(list(TOOLS)), default="records", show_default=True,
+    "--from", "origin", type=click.Choice(list(_TOOLS)), default="records", show_default=True,
     help="Who copied: mm2 reads MirrorMaker's own notes as well; equal-offsets (Cluster Linking) demands the source's "
     "offsets; records needs nothing but the records.",
 )  # fmt: skip

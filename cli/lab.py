@@ -12,8 +12,8 @@ import click
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
-FIRST_NAMES = ("onprem", "cloud")
-DIRECTORY = click.option(
+_FIRST_NAMES = ("onprem", "cloud")
+_DIRECTORY = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
@@ -21,7 +21,7 @@ DIRECTORY = click.option(
     show_default=True,
     help="Where the brokers keep their data.",
 )
-FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+_FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group(epilog="Example: topology lab up --clusters 2 && topology lab status && topology lab down")
@@ -33,8 +33,8 @@ def lab() -> None:
 @click.option("--clusters", type=click.IntRange(1, 16), default=None, help="How many clusters.  [default: 2]")
 @click.option("--names", default=None, help="Aliases, comma-separated.  [default: onprem, cloud, c3 …]")
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers a cluster.")
-@DIRECTORY
-@FORMAT
+@_DIRECTORY
+@_FORMAT
 def up(clusters: int | None, names: str | None, brokers: int, directory: Path, form: str) -> None:
     """Start the clusters that do not run; return when all are ready.
 
@@ -53,8 +53,8 @@ def up(clusters: int | None, names: str | None, brokers: int, directory: Path, f
 
 
 @lab.command()
-@DIRECTORY
-@FORMAT
+@_DIRECTORY
+@_FORMAT
 @click.pass_context
 def status(context: click.Context, directory: Path, form: str) -> None:
     """Show the clusters; exit 1 when a broker of them does not run.
@@ -75,8 +75,8 @@ def status(context: click.Context, directory: Path, form: str) -> None:
 
 @lab.command()
 @click.option("--keep", is_flag=True, help="Keep the data: the next `up` continues with it.")
-@DIRECTORY
-@FORMAT
+@_DIRECTORY
+@_FORMAT
 def down(keep: bool, directory: Path, form: str) -> None:
     """End the brokers that `up` started, and nothing else; remove their data.
 
@@ -99,7 +99,7 @@ def down(keep: bool, directory: Path, form: str) -> None:
 def _aliases(clusters: int | None, names: str | None) -> list[str]:
     if names is None:
         count = 2 if clusters is None else clusters
-        return [*FIRST_NAMES, *(f"c{number}" for number in range(3, count + 1))][:count]
+        return [*_FIRST_NAMES, *(f"c{number}" for number in range(3, count + 1))][:count]
     aliases = [name.strip() for name in names.split(",")]
     if len(set(aliases)) < len(aliases):
         raise click.BadParameter("a name is there twice", param_hint="--names")

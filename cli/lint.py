@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-RANK = {"error": 0, "warning": 1, "info": 2}
-FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
+_RANK = {"error": 0, "warning": 1, "info": 2}
+_FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 
 
 @click.command(epilog="Example: topology lint topology/examples/broken/loop.yaml")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option(
     "--fail-on",
-    type=click.Choice(list(RANK)),
+    type=click.Choice(list(_RANK)),
     default="warning",
     show_default=True,
     help="Least severity that exits 1.",
@@ -78,4 +78,4 @@ def lint(
         click.echo(f"topology: {error}", err=True)
     if unreadable:
         return 2
-    return int(any(RANK[f.severity] <= RANK[fail_on] for result in results for f in result.findings))
+    return int(any(_RANK[f.severity] <= _RANK[fail_on] for result in results for f in result.findings))

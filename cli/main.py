@@ -18,7 +18,7 @@ from cli.errors import report
 from cli.terminal import visible_output
 
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
-COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
+_COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "The file": (
         ("lint", "cli.lint:lint", "Find what is wrong with a topology file, offline."),
         ("compile", "cli.compile:compile_", "Print the plan: clusters, flows, proofs, hash."),
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
 }
-TABLE = {name: (where, line) for rows in COMMANDS.values() for name, where, line in rows}
+TABLE = {name: (where, line) for rows in _COMMANDS.values() for name, where, line in rows}
 
 
 class LazyGroup(click.Group):
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for section, rows in COMMANDS.items():
+        for section, rows in _COMMANDS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, line) for name, _, line in rows])
 

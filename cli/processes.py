@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-QUICK_S = 30.0  # one that lived shorter has not worked
+_QUICK_S = 30.0  # one that lived shorter has not worked
 QUICK_DEATHS = 5  # of one process in a row; then it is something that starting again does not mend
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-LOOK_S = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_LOOK_S = 0.05
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Child:
 
 
 def keep_alive(
-    commands: Sequence[Sequence[str]], say: Callable[[str], None], *, first_pause_s: float = FIRST_PAUSE_S
+    commands: Sequence[Sequence[str]], say: Callable[[str], None], *, first_pause_s: float = _FIRST_PAUSE_S
 ) -> int:
     """Run all commands until SIGTERM or SIGINT, which they get as SIGTERM, or until each ended with exit code 0.
 
@@ -52,7 +52,7 @@ def keep_alive(
                 _attend(child, say, first_pause_s)
         if any(child.code for child in children):
             break
-        time.sleep(LOOK_S)
+        time.sleep(_LOOK_S)
     return _ended(children)
 
 
@@ -71,7 +71,7 @@ def _attend(child: _Child, say: Callable[[str], None], first_pause_s: float) -> 
         child.code = 0
         return
     lived = now - child.started
-    if lived >= QUICK_S:
+    if lived >= _QUICK_S:
         child.quick_deaths, child.pause = 0, first_pause_s
     child.quick_deaths += 1
     told = f"process {child.number} ended after {lived:.0f} s {_how(code)}"
@@ -80,7 +80,7 @@ def _attend(child: _Child, say: Callable[[str], None], first_pause_s: float) -> 
         say(f"{told}, {QUICK_DEATHS} times in a row; all processes are stopped. Its own last lines say why.")
         return
     say(f"{told}; it is started again in {child.pause:g} s, the others go on")
-    child.due, child.pause = now + child.pause, min(child.pause * 2, LONGEST_PAUSE_S)
+    child.due, child.pause = now + child.pause, min(child.pause * 2, _LONGEST_PAUSE_S)
 
 
 def _ended(children: list[_Child]) -> int:

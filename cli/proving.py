@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from cutover.driver import Event
     from cutover.observations import ProofSeen
 
-LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
-STAY = 12 * 3600.0  # seconds; so long an application waits to prove the tail: soaking takes a working day
-BEGIN = 15.0  # seconds until the application that waits has begun what was ordered, or is replaced
-BEGIN_COLD = 45.0  # seconds that one is waited for which was begun beside the run, while nobody writes
-READY = 600.0  # seconds that producers write on while an application is made ready for the tail
-GRACE = 10.0  # seconds for it to end in good order
-LOOK = 0.02  # seconds between two looks for a file
-LOG, SUMMARY = "verify.log", "summary.json"
+_LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
+_STAY = 12 * 3600.0  # seconds; so long an application waits to prove the tail: soaking takes a working day
+_BEGIN = 15.0  # seconds until the application that waits has begun what was ordered, or is replaced
+_BEGIN_COLD = 45.0  # seconds that one is waited for which was begun beside the run, while nobody writes
+_READY = 600.0  # seconds that producers write on while an application is made ready for the tail
+_GRACE = 10.0  # seconds for it to end in good order
+_LOOK = 0.02  # seconds between two looks for a file
+_LOG, _SUMMARY = "verify.log", "summary.json"
 
 
-Say = Callable[["Event"], None]
+_Say = Callable[["Event"], None]
 
 
 def prove_in(folder: Path, topology: Path, plan_hash: str, wanted: Prove) -> ProofSeen:
@@ -48,7 +48,7 @@ class Proofs:
 
     topology: Path
     plan_hash: str
-    stay: float | None = STAY
+    stay: float | None = _STAY
     _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     _stays: bool = field(init=False, default=False)
     _awaited: Path | None = field(init=False, default=None)  # the summary behind which it takes orders
@@ -64,10 +64,10 @@ class Proofs:
     def prove(self, folder: Path, wanted: Prove) -> ProofSeen:
         """The verdict; the evidence is in `folder`, with the proof's `verify.log`."""
         arguments = self._arguments(folder, wanted)
-        self._make_ready(BEGIN_COLD)
+        self._make_ready(_BEGIN_COLD)
         return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
 
-    def listening(self, say: Say, course: Course, folder: Callable[[], Path]) -> Say:
+    def listening(self, say: _Say, course: Course, folder: Callable[[], Path]) -> _Say:
         """`say`, and with the first step that is not done behind the proof of the history, an application is begun: it
         proves again what came since, which warms it, and stays for the tail. Before producers are fenced it is waited
         for."""
@@ -90,11 +90,11 @@ class Proofs:
                 again = Prove(course.flow.id, tuple(topics), history["level"], False, history.get("summary"))
                 place = folder() / "again"
                 self._begin(place, self._arguments(place, again), stays=True)
-                self._awaited = place / SUMMARY
+                self._awaited = place / _SUMMARY
             if event.step == "fence_producers" and self._awaited is not None and not self._awaited.exists():
                 text = "producers write on until the application that will prove the tail is ready"
                 say(replace(event, kind="seen", text=text, seen=None))
-                self._make_ready(READY)
+                self._make_ready(_READY)
 
         return heard
 
@@ -119,7 +119,7 @@ class Proofs:
         with contextlib.suppress(OSError):  # it has ended
             process.stdin.write(json.dumps(arguments).encode() + b"\n")
             process.stdin.flush()
-            if not isinstance(_wait(process, folder / LOG, BEGIN), str):
+            if not isinstance(_wait(process, folder / _LOG, _BEGIN), str):
                 _wait(process, summary)
         seen = self._read(summary)
         if seen is None or seen.verdict == "error":
@@ -131,8 +131,10 @@ class Proofs:
         from cutover.evidence.proofs import failed_proof
 
         process = self._begin(folder, arguments, stays=stays)
-        ended = _wait(process, folder / SUMMARY)
-        return self._read(folder / SUMMARY) or failed_proof(f"the proof ended with {ended}: {_last_line(folder / LOG)}")
+        ended = _wait(process, folder / _SUMMARY)
+        return self._read(folder / _SUMMARY) or failed_proof(
+            f"the proof ended with {ended}: {_last_line(folder / _LOG)}"
+        )
 
     def _begin(self, folder: Path, arguments: list[str], *, stays: bool) -> subprocess.Popen[bytes]:
         self._dismiss()
@@ -140,7 +142,7 @@ class Proofs:
         self._stays = stays and self.stay is not None
         command = [sys.executable, "-m", "spark.verify", *arguments]
         command += ["--stay", str(self.stay)] if self._stays else []
-        with (folder / LOG).open("wb") as out:
+        with (folder / _LOG).open("wb") as out:
             # A process group of its own, which ends with us: Spark starts a Java process beside.
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.PIPE, start_new_session=True
@@ -162,26 +164,26 @@ class Proofs:
                 process.stdin.close()
         if not self._stays and not at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
+                process.wait(_GRACE)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if process.poll() is not None:
                 return
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
+                process.wait(_GRACE)
 
 
 def _made_room(folder: Path) -> Path:
     """The summary's place: an older proof must never stand for the one to come."""
     folder.mkdir(parents=True, exist_ok=True)
-    summary = folder / SUMMARY
-    for old in (summary, folder / LOG):
+    summary = folder / _SUMMARY
+    for old in (summary, folder / _LOG):
         old.unlink(missing_ok=True)
     return summary
 
 
-def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = LIMIT) -> str | int | None:
+def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = _LIMIT) -> str | int | None:
     """Until the file is there; else what ended the process that should have written it, or that its time is over."""
     limit = time.monotonic() + seconds
     while True:
@@ -190,7 +192,7 @@ def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = LIMIT) 
             return code
         if time.monotonic() > limit:
             return f"no {file.name} after {seconds / 3600:.3g} h"
-        time.sleep(LOOK)
+        time.sleep(_LOOK)
 
 
 def _last_line(log: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class Quantity(click.ParamType):
+class _Quantity(click.ParamType):
     """`parse` is one of `topology.quantities`, by name, so that nothing is imported for `--help`."""
 
     def __init__(self, parse: str, name: str, *, least: int = 0) -> None:
@@ -29,5 +29,5 @@ class Quantity(click.ParamType):
         return amount
 
 
-DURATION = Quantity("duration_ms", "duration")
-RATE = Quantity("rate_bytes", "rate", least=1)
+DURATION = _Quantity("duration_ms", "duration")
+RATE = _Quantity("rate_bytes", "rate", least=1)

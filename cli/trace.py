@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from replicator.trace import Hop, Trace
 
 
-class Place(click.ParamType):
+class _Place(click.ParamType):
     """`TOPIC:PARTITION:OFFSET`; a topic's name has no colon."""
 
     name = "place"
@@ -27,7 +27,7 @@ class Place(click.ParamType):
 
 @click.command(epilog="Example: topology trace orders.yaml --cluster cloud orders:3:81254")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.argument("place", type=Place(), metavar="TOPIC:PARTITION:OFFSET")
+@click.argument("place", type=_Place(), metavar="TOPIC:PARTITION:OFFSET")
 @click.option("--cluster", "alias", required=True, help="The cluster that the record is on, by its alias in the file.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int:

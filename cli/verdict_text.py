@@ -10,11 +10,11 @@ import click
 
 from topology.command import command
 
-CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending",
+_CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending",
            "proven_earlier")  # fmt: skip
-TOPICS = 30  # lines at most; what is not proven comes first
-DIFFERENCES = 10
-POSITIONS = 10
+_TOPICS = 30  # lines at most; what is not proven comes first
+_DIFFERENCES = 10
+_POSITIONS = 10
 _COLOURS = {"proven": "green", "different": "red"}
 
 
@@ -64,18 +64,18 @@ def _topics(document: Mapping[str, Any]) -> list[str]:
     names = [f"{topic['flow']}  {topic['topic']}" if flows else str(topic["topic"]) for topic in topics]
     names = [name if t["topic"] == t["target_topic"] else f"{name} → {t['target_topic']}"
              for name, t in zip(names, topics, strict=True)]  # fmt: skip
-    shown = [name for name in ("proven", *CLASSES) if name == "proven" or any(topic[name] for topic in topics)]
-    width = min(72, max(map(len, names[:TOPICS])))
+    shown = [name for name in ("proven", *_CLASSES) if name == "proven" or any(topic[name] for topic in topics)]
+    width = min(72, max(map(len, names[:_TOPICS])))
     head = [name.replace("_", " ") for name in shown]
     widths = [
         max(len(title), *(len(f"{topic[name]:,}") for topic in topics)) for name, title in zip(shown, head, strict=True)
     ]
     lines = [f"{'topic':<{width}}  " + "  ".join(f"{title:>{w}}" for title, w in zip(head, widths, strict=True))]
-    for name, topic in zip(names[:TOPICS], topics, strict=False):
+    for name, topic in zip(names[:_TOPICS], topics, strict=False):
         cells = "  ".join(f"{topic[column]:>{w},}" for column, w in zip(shown, widths, strict=True))
         lines.append(f"{name:<{width}}  {cells}")
-    if len(topics) > TOPICS:
-        lines.append(f"and {len(topics) - TOPICS} more topics: see summary.json")
+    if len(topics) > _TOPICS:
+        lines.append(f"and {len(topics) - _TOPICS} more topics: see summary.json")
     return lines
 
 
@@ -89,7 +89,7 @@ def _pending(document: Mapping[str, Any], file: Path) -> list[str]:
 
 
 def _differences(document: Mapping[str, Any], out: Path, file: Path) -> list[str]:
-    some = document["differences"][:DIFFERENCES]
+    some = document["differences"][:_DIFFERENCES]
     if not some:
         return []
     named, total = document["named"]["differences"], document["named"]["of"]
@@ -115,13 +115,13 @@ def _groups(document: Mapping[str, Any]) -> list[str]:
     words = ", ".join(f"{count} {word}" for word, count in groups["landings"].items())
     lines = [f"groups: {groups['compared']} positions; on the target {words}"]
     odd = [each for each in groups["positions"] if each["judged"] != "same"]
-    for each in odd[:POSITIONS]:
-        lines.append(f"  {each['judged']:<10} {position_text(each)}")
-    more = groups["compared"] - groups["same"] - min(len(odd), POSITIONS)
+    for each in odd[:_POSITIONS]:
+        lines.append(f"  {each['judged']:<10} {_position_text(each)}")
+    more = groups["compared"] - groups["same"] - min(len(odd), _POSITIONS)
     return [*lines, f"  and {more} more: see groups.parquet"] if more > 0 else lines
 
 
-def position_text(each: Mapping[str, Any]) -> str:
+def _position_text(each: Mapping[str, Any]) -> str:
     """`billing on orders-3: committed 12 is 12 on the target, where 15 is committed: ahead by 3`"""
     text = f"{each['group']} on {each['topic']}-{each['partition']}: committed {each['committed']}"
     if each["translated"] is not None:

@@ -14,7 +14,7 @@ import click
 
 from cli.verdict_text import verdict_text
 
-PROOFS = Path(".watershed") / "proofs"
+_PROOFS = Path(".watershed") / "proofs"
 
 
 @click.command(epilog="Example: topology verify orders.yaml --flow onprem-to-cloud --final -o proof/")
@@ -84,7 +84,7 @@ def verify(
 
         return explain_chunk(path, explain, out, form, reveal=reveal)
     _only_with("--explain", reveal=reveal)
-    out = out or PROOFS / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    out = out or _PROOFS / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     command = [sys.executable, "-m", "spark.verify", "--topology", str(path), "--out", str(out)]
     command += ["--level", level] if level else []
     command += [part for flow in flows for part in ("--flow", flow)]

@@ -16,8 +16,8 @@ from cli.filling import filled
 from cli.regime import one_at_a_time
 from cli.terminal import made_visible, unfiltered_output
 
-EVERY_S = 1.0
-MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
+_EVERY_S = 1.0
+_MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
 _COLOURS = {
     "running": "green",
     "catching_up": "cyan",
@@ -47,8 +47,8 @@ def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], consol
                     last, since = picture(topology, flows(), history), time.strftime("%H:%M:%S")
                     live.update(last, refresh=True)
                 except ClusterError as error:
-                    live.update(stale(last, since, error), refresh=True)
-                time.sleep(EVERY_S)
+                    live.update(_stale(last, since, error), refresh=True)
+                time.sleep(_EVERY_S)
     except KeyboardInterrupt:
         return 0
 
@@ -57,7 +57,7 @@ def Text(text: str, style: str = "") -> RichText:
     return RichText(made_visible(text), style=style)
 
 
-def stale(last: Group, since: str, error: Exception) -> Group:
+def _stale(last: Group, since: str, error: Exception) -> Group:
     """The last picture, which nobody should take for one of now."""
     reason = Text(f"not read since {since}; tried again. {error}", style=_LOUD)
     return Group(*last.renderables, reason)
@@ -98,10 +98,10 @@ def _told(flows: list[dict[str, Any]]) -> list[RichText]:
             Text(f"  {flow['id']} {row['topic']}-{row['partition']}: {filled(row['aligning'])}", style="cyan")
             for row in flow["partitions"]
             if row.get("aligning")
-        ][:MOST_PARTITIONS]
+        ][:_MOST_PARTITIONS]
         rows = [row for row in flow["partitions"] if row["error"] or row["open_records"]]
         rows.sort(key=lambda row: (row["remedy"] is None, row["topic"], row["partition"]))
-        for row in rows[:MOST_PARTITIONS]:
+        for row in rows[:_MOST_PARTITIONS]:
             line = Text(f"  {flow['id']} {row['topic']}-{row['partition']}: ")
             line.append(_state(row["state"]))
             waiting = f"{row['open_records']:,} offsets wait for a transaction at the source to end"
@@ -109,8 +109,8 @@ def _told(flows: list[dict[str, Any]]) -> list[RichText]:
             lines.append(line)
             if row["remedy"]:
                 lines.append(Text(f"    what to do: {row['remedy']}", style="bold"))
-        if len(rows) > MOST_PARTITIONS:
-            lines.append(Text(f"  {flow['id']}: {len(rows) - MOST_PARTITIONS} more partitions", style="dim"))
+        if len(rows) > _MOST_PARTITIONS:
+            lines.append(Text(f"  {flow['id']}: {len(rows) - _MOST_PARTITIONS} more partitions", style="dim"))
     return lines
 
 

@@ -12,8 +12,8 @@ from clusters.errors import ProtocolError, TopicMissing
 from clusters.flows import ALIGNMENT_PREFIX
 from clusters.settings import ConnectionSettings
 
-Mode = Literal["aligned", "mapped", "unreadable"]
-SCHEMA: Final = 1
+_Mode = Literal["aligned", "mapped", "unreadable"]
+_SCHEMA: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class AlignmentRecord:
 
     flow: str
     topic: str
-    mode: Mode
+    mode: _Mode
     reason: str = ""
     way: Literal["markers", "transactions"] = "transactions"
     by: str = ""
@@ -36,7 +36,7 @@ class AlignmentRecord:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "flow": self.flow,
             "topic": self.topic,
             "mode": self.mode,
@@ -50,7 +50,7 @@ class AlignmentRecord:
     def from_json(cls, value: dict[str, Any]) -> AlignmentRecord:
         """Raises `ProtocolError`."""
         try:
-            if value["schema"] != SCHEMA or value["mode"] not in ("aligned", "mapped"):
+            if value["schema"] != _SCHEMA or value["mode"] not in ("aligned", "mapped"):
                 raise ValueError(f"schema {value['schema']}, mode {value['mode']}")
             return cls(
                 flow=value["flow"],

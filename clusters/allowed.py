@@ -32,7 +32,7 @@ DEFAULTS: Final = {
     CONNECTIONS: ("watershed_*",),
     PLAINTEXT: (),
 }
-AUTHORITIES: Final = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")  # of the system; public, for `ca` only
+_AUTHORITIES: Final = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")  # of the system; public, for `ca` only
 _NEVER_FILES: Final = ("/proc", "/sys", "/dev")
 _NEVER_ENV: Final = "AIRFLOW__"
 
@@ -55,7 +55,7 @@ def why_file_refused(path: str, *, authority: bool = False) -> str | None:
     real = Path(os.path.realpath(path))
     if _within(real, _NEVER_FILES):
         return f"may not be used: no topology may read files in {', '.join(_NEVER_FILES)}"
-    if _within(real, _listed(FILES)) or (authority and _within(real, AUTHORITIES)):
+    if _within(real, _listed(FILES)) or (authority and _within(real, _AUTHORITIES)):
         return None
     return _not_listed(FILES, str(real.parent))
 
@@ -65,7 +65,7 @@ def why_not_plaintext(hosts: Iterable[str]) -> str | None:
     listed = {each.lower() for each in _listed(PLAINTEXT)}
     for host in hosts:
         name = _name(host)
-        if not (is_loopback(name) or name in listed or host.lower() in listed or "*" in listed):
+        if not (_is_loopback(name) or name in listed or host.lower() in listed or "*" in listed):
             return (
                 f"credentials would go to {name} without TLS. Use a protocol with TLS, or let whoever runs this say "
                 f"that it may be: {PLAINTEXT}={','.join([*_listed(PLAINTEXT), name])}"
@@ -73,7 +73,7 @@ def why_not_plaintext(hosts: Iterable[str]) -> str | None:
     return None
 
 
-def is_loopback(name: str) -> bool:
+def _is_loopback(name: str) -> bool:
     """Whether a host is this machine, by its name or address alone: no name is looked up."""
     if name.lower() == "localhost":
         return True

@@ -33,12 +33,12 @@ from clusters.errors import ClusterError
 
 log = logging.getLogger("watershed.apart")
 
-ANSWER_S = 120.0  # a call that takes longer has met a process that hangs
+_ANSWER_S = 120.0  # a call that takes longer has met a process that hangs
 MOST = 16  # processes
-LINGER_S = 60.0  # a process that nobody uses is kept, for who asks again and again
+_LINGER_S = 60.0  # a process that nobody uses is kept, for who asks again and again
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a process that died is started again
 GOOD_S = 120.0  # who lived so long begins with the first wait again
-ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 class ProcessEnded(ClusterError):
@@ -74,7 +74,7 @@ class Child:
         self._listener = threading.Thread(target=self._listen, name=f"apart {self.pid}", daemon=True)
         self._listener.start()
 
-    def call(self, function: str, arguments: Mapping[str, Any], timeout: float | None = ANSWER_S) -> Any:
+    def call(self, function: str, arguments: Mapping[str, Any], timeout: float | None = _ANSWER_S) -> Any:
         """function: `module:name`; arguments and answer are JSON. Raises CallFailed, ProcessEnded."""
         found: Future[Any] = Future()
         number = next(self._numbers)
@@ -164,7 +164,7 @@ class Apart:
         self,
         start: Callable[[Callable[[Child], None]], Child] = Child,
         clock: Callable[[], float] = time.monotonic,
-        linger_s: float = LINGER_S,
+        linger_s: float = _LINGER_S,
     ) -> None:
         self._start, self._clock, self._linger_s = start, clock, linger_s
         self._groups: list[_Group] = []
@@ -213,7 +213,7 @@ class Apart:
                     self._end_later(group, self._linger_s)
 
     def call(
-        self, key: Hashable, name: str, function: str, arguments: Mapping[str, Any], timeout: float | None = ANSWER_S
+        self, key: Hashable, name: str, function: str, arguments: Mapping[str, Any], timeout: float | None = _ANSWER_S
     ) -> Any:
         """One call. Raises CallFailed, ProcessEnded."""
         with self.using(key, name) as child:
@@ -348,5 +348,5 @@ def _environment() -> dict[str, str]:
     """Ours without Airflow's configuration (it holds signing keys). Connections and secrets stay: the process resolves
     references itself, by the same settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path)}

@@ -20,7 +20,7 @@ from clusters.varints import read_zigzag, zigzag
 HEADER_SIZE = 61
 CRC_FROM = 21
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 MAX_SEQUENCE = (1 << 31) - 1
 ABORT, COMMIT = 0, 1
 
@@ -69,11 +69,11 @@ class Header:
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
+        return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & CONTROL)
+        return bool(self.attributes & _CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def build_batch(
         body = gzip.compress(body, mtime=0)
     elif codec != "none":
         raise ValueError(f"codec {codec} cannot be built here; none and gzip can")
-    attributes = CODECS[codec] | TRANSACTIONAL * transactional | CONTROL * control
+    attributes = CODECS[codec] | _TRANSACTIONAL * transactional | _CONTROL * control
     attributes |= DELETE_HORIZON * (delete_horizon is not None)
     if last_offset_delta is None:
         last_offset_delta = records[-1].offset if records else 0

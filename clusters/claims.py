@@ -58,8 +58,8 @@ class Claims:
     begun: tuple[tuple[str, int], ...] = ()
 
 
-NOTHING: Final = Claims()
+_NOTHING: Final = Claims()
 
 
 def claims_of(claims: Mapping[Claimed, Claims], topic: str, topic_id: uuid.UUID, partition: int) -> Claims:
-    return claims.get(Claimed(topic, topic_id, partition), NOTHING)
+    return claims.get(Claimed(topic, topic_id, partition), _NOTHING)

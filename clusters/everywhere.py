@@ -11,11 +11,11 @@ from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings
 from clusters.wire.inquiry import Inquiry
 
-LEARNED_S = 15.0  # until every broker must have learned of a change
+_LEARNED_S = 15.0  # until every broker must have learned of a change
 _POLL_S = 0.02
 
 
-class Asked(Protocol):
+class _Asked(Protocol):
     def brokers(self) -> Mapping[int, tuple[str, int]]: ...
 
 
@@ -24,12 +24,12 @@ Broker = TypeVar("Broker")
 
 def everywhere(settings: ConnectionSettings, asked: Inquiry, holds: Callable[[Inquiry], bool]) -> None:
     """Wait until each living broker shows it. Raises RequestRefused after a while, Unreachable for one that is gone."""
-    at_each(settings, asked, holds, lambda address: Inquiry(settings, address), LEARNED_S)
+    at_each(settings, asked, holds, lambda address: Inquiry(settings, address), _LEARNED_S)
 
 
 def at_each(
     settings: ConnectionSettings,
-    asked: Asked,
+    asked: _Asked,
     holds: Callable[[Broker], bool],
     opened: Callable[[tuple[str, int]], AbstractContextManager[Broker]],
     bound_s: float,

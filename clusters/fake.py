@@ -26,7 +26,7 @@ from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
 from clusters.surface import Group, Isolation, LogRange, Shape, Topic
 
-BROKER_CONFIGS = {
+_BROKER_CONFIGS = {
     "auto.create.topics.enable": "false",
     "message.max.bytes": "1048588",
     "log.segment.bytes": "1073741824",
@@ -34,12 +34,12 @@ BROKER_CONFIGS = {
     "producer.id.expiration.ms": "86400000",
 }
 # Topic settings and the broker's that they inherit from (TopicConfigSynonyms).
-INHERITED = {
+_INHERITED = {
     "max.message.bytes": "message.max.bytes",
     "segment.bytes": "log.segment.bytes",
     "message.timestamp.type": "log.message.timestamp.type",
 }
-NODE = 1
+_NODE = 1
 
 
 class FakeCluster:
@@ -55,7 +55,7 @@ class FakeCluster:
     ) -> None:
         self.settings = ConnectionSettings(alias, (f"{alias}:9092",), cluster_id=cluster_id)
         self.clock = clock
-        self.configs = BROKER_CONFIGS | dict(configs or {})
+        self.configs = _BROKER_CONFIGS | dict(configs or {})
         self.groups = FakeGroups(alias)
         self.up = True
         self.may_alter = True  # ALTER on the cluster, which bare transaction markers need
@@ -104,7 +104,7 @@ class FakeCluster:
         return {name: Shape(each.partitions, each.replication_factor) for name, each in self.topics().items()}
 
     def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        inherited = {key: self.configs[broker] for key, broker in INHERITED.items() if broker in self.configs}
+        inherited = {key: self.configs[broker] for key, broker in _INHERITED.items() if broker in self.configs}
         return {name: inherited | configs for name, configs in self.topic_configs(names).items()}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

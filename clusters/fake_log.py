@@ -38,9 +38,9 @@ from clusters.wire.codes import (
     NONE,
 )
 
-RECORD_LIST_TOO_LARGE = 18
+_RECORD_LIST_TOO_LARGE = 18
 
-DEFAULTS = {
+_DEFAULTS = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "max.message.bytes": "1048588",
@@ -58,7 +58,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class _Refusal:
     code: int
     message: str
 
@@ -197,43 +197,43 @@ class PartitionLog:
         )
 
     def config(self, key: str) -> str:
-        return self.configs.get(key) or DEFAULTS[key]
+        return self.configs.get(key) or _DEFAULTS[key]
 
-    def _refusal(self, data: bytes, now_ms: int) -> Refusal | None:
+    def _refusal(self, data: bytes, now_ms: int) -> _Refusal | None:
         """The first broken rule, in the broker's order."""
         try:
             found = list(batches(data))
         except ProtocolError as error:
-            return Refusal(INVALID_RECORD, str(error))
+            return _Refusal(INVALID_RECORD, str(error))
         if len(found) != 1 or found[0][0].size != len(data):
-            return Refusal(INVALID_RECORD, "exactly one record batch per partition is expected")
+            return _Refusal(INVALID_RECORD, "exactly one record batch per partition is expected")
         batch = found[0][0]
         if batch.base_offset != 0:
-            return Refusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
+            return _Refusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
         if len(data) > int(self.config("max.message.bytes")):
-            return Refusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
+            return _Refusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
         if batch.crc != checksum(data):
-            return Refusal(CORRUPT_MESSAGE, "the CRC does not match")
+            return _Refusal(CORRUPT_MESSAGE, "the CRC does not match")
         if batch.last_offset_delta < 0:
-            return Refusal(INVALID_RECORD, "the batch has an invalid offset range")
+            return _Refusal(INVALID_RECORD, "the batch has an invalid offset range")
         if batch.count <= 0:
-            return Refusal(INVALID_RECORD, f"invalid reported count {batch.count}")
+            return _Refusal(INVALID_RECORD, f"invalid reported count {batch.count}")
         if batch.count != batch.last_offset_delta + 1:
-            return Refusal(INVALID_RECORD, "inconsistent batch offset range")
+            return _Refusal(INVALID_RECORD, "inconsistent batch offset range")
         if batch.is_control:
-            return Refusal(INVALID_RECORD, "clients are not allowed to write control records")
+            return _Refusal(INVALID_RECORD, "clients are not allowed to write control records")
         if batch.producer_id >= 0 and batch.base_sequence < 0:
-            return Refusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
+            return _Refusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
         return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
 
-    def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> Refusal | None:
+    def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> _Refusal | None:
         if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
-            return Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
+            return _Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
         newest = now_ms + int(self.config("message.timestamp.after.max.ms"))
         oldest = now_ms - int(self.config("message.timestamp.before.max.ms"))
         create_time = self.config("message.timestamp.type") == "CreateTime"
         if create_time and (batch.max_timestamp > newest or 0 <= batch.base_timestamp < oldest):
-            return Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+            return _Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
         if batch.codec == CODECS["zstd"] and "compact" in self.config("cleanup.policy"):
             data = _unpacked(data)
         elif batch.codec > CODECS["gzip"]:
@@ -241,16 +241,16 @@ class PartitionLog:
         try:
             records = read_records(data)
         except (ProtocolError, OSError, EOFError) as error:
-            return Refusal(INVALID_RECORD, str(error))
+            return _Refusal(INVALID_RECORD, str(error))
         if create_time and any(record.timestamp > newest or 0 <= record.timestamp < oldest for record in records):
-            return Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+            return _Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
         if "compact" in self.config("cleanup.policy") and any(record.key is None for record in records):
-            return Refusal(INVALID_RECORD, "a compacted topic needs a key in every record")
+            return _Refusal(INVALID_RECORD, "a compacted topic needs a key in every record")
         return None
 
-    def _size_refusal(self, data: bytes) -> Refusal | None:
+    def _size_refusal(self, data: bytes) -> _Refusal | None:
         if len(data) > int(self.config("segment.bytes")):
-            return Refusal(RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
+            return _Refusal(_RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
         return None
 
 

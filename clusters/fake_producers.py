@@ -12,11 +12,11 @@ from clusters.batches import MAX_SEQUENCE, Header
 from clusters.wire.codes import INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
 from clusters.wire.messages import ProducerState
 
-RETAINED_BATCHES = 5
+_RETAINED_BATCHES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class _Appended:
     """A remembered batch: its sequences and where it was stored."""
 
     first_sequence: int
@@ -29,7 +29,7 @@ class Appended:
 class _Entry:
     epoch: int
     last_timestamp: int
-    newest: deque[Appended] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    newest: deque[_Appended] = field(default_factory=lambda: deque(maxlen=_RETAINED_BATCHES))
     transaction_start: int = -1
     last_offset: int = -1  # of anything it wrote, markers included
 
@@ -40,7 +40,7 @@ class Producers:
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
 
-    def check(self, batch: Header) -> tuple[int, Appended | None]:
+    def check(self, batch: Header) -> tuple[int, _Appended | None]:
         """(error, the remembered batch when this one repeats it). Unknown producers may start anywhere."""
         entry = self._entries.get(batch.producer_id)
         if batch.producer_id < 0 or entry is None:
@@ -70,7 +70,7 @@ class Producers:
         if batch.is_control:
             entry.transaction_start = -1
             return
-        entry.newest.append(Appended(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset))
+        entry.newest.append(_Appended(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset))
         if batch.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = batch.base_offset
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusters.fake import FakeCluster
     from clusters.fake_log import PartitionLog
 
-Place = tuple[uuid.UUID, int]
+_Place = tuple[uuid.UUID, int]
 _NOBODY = ProducerIdAndEpoch(-1, -1)
 
 
@@ -28,8 +28,8 @@ class _Transactional:
     producer: ProducerIdAndEpoch
     before: ProducerIdAndEpoch = _NOBODY  # who wrote the transaction that ended last, and how it ended (KIP-890)
     committed: bool | None = None
-    partitions: dict[Place, None] = field(default_factory=dict)
-    written: list[tuple[Place, int, int]] = field(default_factory=list)  # markers, by epoch and kind, not noted yet
+    partitions: dict[_Place, None] = field(default_factory=dict)
+    written: list[tuple[_Place, int, int]] = field(default_factory=list)  # markers, by epoch and kind, not noted yet
 
 
 class FakeCoordinator:
@@ -65,7 +65,7 @@ class FakeCoordinator:
             for place, epoch, kind in known.written:
                 self._write(place, known.producer.producer_id, epoch, kind)
 
-    def add(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> int:
+    def add(self, transactional_id: str, producer: ProducerIdAndEpoch, place: _Place) -> int:
         """What AddPartitionsToTxn does for a partition."""
         if self._is_busy():
             return codes.CONCURRENT_TRANSACTIONS
@@ -78,7 +78,7 @@ class FakeCoordinator:
         known.written = []
         return codes.NONE
 
-    def append(self, transactional_id: str, place: Place, log: PartitionLog, data: bytes) -> tuple[int, int, str]:
+    def append(self, transactional_id: str, place: _Place, log: PartitionLog, data: bytes) -> tuple[int, int, str]:
         """A transactional Produce of one batch."""
         batch = header(data)
         producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
@@ -125,7 +125,7 @@ class FakeCoordinator:
         if bump:
             known.producer = self._next(known.producer)
 
-    def _write(self, place: Place, producer_id: int, epoch: int, kind: int) -> None:
+    def _write(self, place: _Place, producer_id: int, epoch: int, kind: int) -> None:
         log = self._cluster.log_by_id(*place)
         newer = log is None or any(
             state.producer_id == producer_id and state.epoch > epoch for state in log.producers.describe()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clusters.fake import FakeCluster
     from clusters.fake_log import PartitionLog
 
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _NODE = 1
 
 
@@ -281,7 +281,7 @@ class FakeWire:
         if transactional_id is None and any(_is_transactional(data) for data in kept.values()):
             # Without a transactional id the broker refuses the whole request.
             return [
-                ProducedPartition(topic_id, number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+                ProducedPartition(topic_id, number, _TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
                 for topic_id, number in kept
             ]
         answers = []

@@ -20,8 +20,8 @@ from clusters.wire.inquiry import Inquiry, inquire
 from clusters.wire.readings import Entity
 from topology.inventory import InventoryAcl
 
-RATE: Final = "producer_byte_rate"
-Snapshot = dict[str, Any]
+_RATE: Final = "producer_byte_rate"
+_Snapshot = dict[str, Any]
 Client = tuple[str | None, str | None]  # (user, client id)
 
 
@@ -30,7 +30,7 @@ class Fence:
     """up: every part of it is in force at every broker. told: for people."""
 
     up: bool
-    snapshot: Snapshot
+    snapshot: _Snapshot
     told: str
 
 
@@ -54,7 +54,7 @@ def look_at_denials(settings: ConnectionSettings, topics: Collection[str], princ
             topic=bare[0],
         )
     there = [acl for acl in wanted if acl in acls]
-    snapshot: Snapshot = {
+    snapshot: _Snapshot = {
         "topics": sorted(topics),
         "principals": sorted(principals),
         "there": [[acl.principal, acl.name] for acl in there],
@@ -63,7 +63,7 @@ def look_at_denials(settings: ConnectionSettings, topics: Collection[str], princ
     return Fence(len(there) == len(wanted), snapshot, told)
 
 
-def raise_denials(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
+def raise_denials(settings: ConnectionSettings, snapshot: _Snapshot) -> Fence:
     """Returns when every broker denies. Raises ClusterError when one does not."""
     wanted = _denials(snapshot["topics"], snapshot["principals"])
     with inquire(settings) as inquiry:
@@ -73,7 +73,7 @@ def raise_denials(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
     return Fence(True, snapshot, told)
 
 
-def lower_denials(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
+def lower_denials(settings: ConnectionSettings, snapshot: _Snapshot) -> Fence:
     """Takes away the denials that did not stand there before."""
     before = {tuple(each) for each in snapshot["there"]}
     ours = [a for a in _denials(snapshot["topics"], snapshot["principals"]) if (a.principal, a.name) not in before]
@@ -107,12 +107,12 @@ def look_at_quotas(settings: ConnectionSettings, clients: Iterable[Client], rate
         elif client_id is None:
             entities |= {entity for entity in quotas if ("user", user) in entity}
     limits = [{"entity": [list(p) for p in e], "before": quotas.get(e)} for e in sorted(entities, key=str)]
-    snapshot: Snapshot = {"rate": rate, "limits": limits}
+    snapshot: _Snapshot = {"rate": rate, "limits": limits}
     up = all(quotas.get(entity, rate + 1.0) <= rate for entity in entities)
     return Fence(up, snapshot, f"{_entities(snapshot)} at {settings.alias}")
 
 
-def raise_quotas(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
+def raise_quotas(settings: ConnectionSettings, snapshot: _Snapshot) -> Fence:
     """Returns when every broker shows the limits. One that was lower already stays."""
     rate = float(snapshot["rate"])
     wanted = {e: min(rate, rate if before is None else before) for e, before in _limits(snapshot).items()}
@@ -120,7 +120,7 @@ def raise_quotas(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
     return Fence(True, snapshot, f"a quota of {rate:g} B/s for {_entities(snapshot)} at {settings.alias}")
 
 
-def lower_quotas(settings: ConnectionSettings, snapshot: Snapshot) -> Fence:
+def lower_quotas(settings: ConnectionSettings, snapshot: _Snapshot) -> Fence:
     """Sets every limit to what it was, or takes it away."""
     _set_rates(settings, _limits(snapshot))
     return Fence(False, snapshot, f"quotas of {_entities(snapshot)} at {settings.alias} are what they were")
@@ -167,7 +167,7 @@ def _not_ourselves(settings: ConnectionSettings, principals: Iterable[str]) -> N
 def _rates(inquiry: Inquiry) -> dict[Entity, float]:
     """Entity (its parts sorted) → producer byte rate, where one is set."""
     found = readings.client_quotas(inquiry)
-    return {tuple(sorted(entity, key=str)): limits[RATE] for entity, limits in found.items() if RATE in limits}
+    return {tuple(sorted(entity, key=str)): limits[_RATE] for entity, limits in found.items() if _RATE in limits}
 
 
 def _refuse_users(settings: ConnectionSettings, quotas: Mapping[Entity, float], client_id: str, rate: int) -> None:
@@ -183,11 +183,11 @@ def _refuse_users(settings: ConnectionSettings, quotas: Mapping[Entity, float], 
             )
 
 
-def _limits(snapshot: Snapshot) -> dict[Entity, float | None]:
+def _limits(snapshot: _Snapshot) -> dict[Entity, float | None]:
     return {tuple((kind, name) for kind, name in each["entity"]): each["before"] for each in snapshot["limits"]}
 
 
-def _entities(snapshot: Snapshot) -> str:
+def _entities(snapshot: _Snapshot) -> str:
     shown = (
         " with ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in sorted(entity, reverse=True))
         for entity in _limits(snapshot)
@@ -197,7 +197,7 @@ def _entities(snapshot: Snapshot) -> str:
 
 def _set_rates(settings: ConnectionSettings, wanted: Mapping[Entity, float | None]) -> None:
     with inquire(settings) as inquiry:
-        refused = set_quotas(inquiry, {entity: {RATE: value} for entity, value in wanted.items()})
+        refused = set_quotas(inquiry, {entity: {_RATE: value} for entity, value in wanted.items()})
         _done(settings, refused, "setting producer quotas")
 
         def shown(broker: Inquiry) -> bool:

@@ -30,7 +30,7 @@ NULL: Final = xxhash.xxh64_intdigest(b"\x01\x00\x00\x00", SEED)
 Header = tuple[str | bytes, bytes | None]
 
 
-class Fingerprint(NamedTuple):
+class _Fingerprint(NamedTuple):
     """Four unsigned 64 bit numbers: of the whole record, and of its key, value and headers."""
 
     fp: int
@@ -39,7 +39,7 @@ class Fingerprint(NamedTuple):
     hh: int
 
 
-def fingerprint(key: bytes | None, value: bytes | None, headers: bytes, timestamp: int) -> Fingerprint:
+def fingerprint(key: bytes | None, value: bytes | None, headers: bytes, timestamp: int) -> _Fingerprint:
     """Of one record; `headers` is its `headers_bin`, timestamp in ms."""
     digest = xxhash.xxh64_intdigest
     kh = NULL if key is None else digest(key, PRESENT)
@@ -48,7 +48,7 @@ def fingerprint(key: bytes | None, value: bytes | None, headers: bytes, timestam
     fp = SEED
     for part in (kh, vh, hh, timestamp & MASK):
         fp = digest(part.to_bytes(8, "little"), fp)
-    return Fingerprint(fp, kh, vh, hh)
+    return _Fingerprint(fp, kh, vh, hh)
 
 
 def headers_bin(headers: Sequence[Header] | None) -> bytes:

@@ -17,7 +17,7 @@ from topology.selectors import Selector
 
 FlowState = Literal["running", "paused", "stopped"]
 Start = Literal["earliest", "latest"] | int  # an offset: there, whether the log still reaches so far or not
-SCHEMA = 1
+_SCHEMA = 1
 ORDER_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.orders`)
 GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_records`)
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignments`)
@@ -96,7 +96,7 @@ class FlowRecord:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "flow": self.flow.to_json(),
             "plan_hash": self.plan_hash,
             "topology": self.topology,
@@ -113,9 +113,9 @@ class FlowRecord:
     def from_json(cls, value: dict[str, Any]) -> FlowRecord:
         """Raises `ProtocolError` for a record of another schema or without its fields."""
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] != _SCHEMA:
                 raise ProtocolError(
-                    f"{FLOWS} holds a record of schema {value['schema']}, this Watershed reads {SCHEMA}. "
+                    f"{FLOWS} holds a record of schema {value['schema']}, this Watershed reads {_SCHEMA}. "
                     "Use the version that wrote it, or a newer one.",
                     topic=FLOWS,
                 )

@@ -30,9 +30,9 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import codes
 from clusters.wire.inquiry import Inquiry
 
-LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 2, 3, 8, 9, 10, 16
-DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS = 90, 91
-GROUPS_A_REQUEST: Final = 200
+_LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH, _FIND_COORDINATOR, _LIST_GROUPS = 2, 3, 8, 9, 10, 16
+_DESCRIBE_SHARE_OFFSETS, _ALTER_SHARE_OFFSETS = 90, 91
+_GROUPS_A_REQUEST: Final = 200
 COORDINATORS_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
@@ -100,7 +100,7 @@ class GroupOffsets:
 
     def __enter__(self) -> Self:
         try:
-            answer = self._first().ask(METADATA, lowest=2, highest=12, **_topics_asked(()))
+            answer = self._first().ask(_METADATA, lowest=2, highest=12, **_topics_asked(()))
         except BaseException:
             self._stack.close()
             raise
@@ -119,7 +119,7 @@ class GroupOffsets:
         found: dict[str, ListedGroup] = {}
         for node in sorted(self._brokers):
             inquiry = self._to(node)
-            answer = inquiry.ask(LIST_GROUPS, highest=5, states_filter=(), types_filter=())
+            answer = inquiry.ask(_LIST_GROUPS, highest=5, states_filter=(), types_filter=())
             inquiry.check(int(answer.error_code), "listing groups")
             for each in answer.groups:
                 kind = str(getattr(each, "group_type", "") or "classic").lower()
@@ -141,18 +141,18 @@ class GroupOffsets:
         found: dict[str, Held] = {}
         for node, ids in self._by_coordinator(groups, found):
             inquiry = self._to(node)
-            if inquiry.knows(OFFSET_FETCH, 8):
-                for some in _batches(ids, GROUPS_A_REQUEST):
+            if inquiry.knows(_OFFSET_FETCH, 8):
+                for some in _batches(ids, _GROUPS_A_REQUEST):
                     wanted = tuple(
                         offset_fetch.OffsetFetchRequestGroup(group_id=GroupId(each), topics=None) for each in some
                     )
-                    answer = inquiry.ask(OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
+                    answer = inquiry.ask(_OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
                 for each in ids:
                     answer = inquiry.ask(
-                        OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
+                        _OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
                     )
                     found[each] = self._held(each, answer)
         return found
@@ -161,11 +161,11 @@ class GroupOffsets:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""
         found: dict[str, Held] = {}
         for node, ids in self._by_coordinator(groups, found):
-            for some in _batches(ids, GROUPS_A_REQUEST):
+            for some in _batches(ids, _GROUPS_A_REQUEST):
                 wanted = tuple(
                     share.DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(each), topics=None) for each in some
                 )
-                for group in self._to(node).ask(DESCRIBE_SHARE_OFFSETS, highest=1, groups=wanted).groups:
+                for group in self._to(node).ask(_DESCRIBE_SHARE_OFFSETS, highest=1, groups=wanted).groups:
                     found[str(group.group_id)] = self._share_held(group)
         return found
 
@@ -200,7 +200,7 @@ class GroupOffsets:
         if inquiry is None:
             return dict.fromkeys(positions, error)
         answer = inquiry.ask(
-            OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
+            _OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
             generation_id=i32(-1), generation_id_or_member_epoch=i32(-1),
         )  # fmt: skip
         errors = {
@@ -229,7 +229,7 @@ class GroupOffsets:
         inquiry, error = self._coordinator(group)
         if inquiry is None:
             return dict.fromkeys(offsets, error)
-        answer = inquiry.ask(ALTER_SHARE_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
+        answer = inquiry.ask(_ALTER_SHARE_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
         if int(answer.error_code) != codes.NONE:
             return dict.fromkeys(offsets, self._refusal(int(answer.error_code), "setting the start offsets"))
         return {
@@ -247,7 +247,7 @@ class GroupOffsets:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         ids: dict[str, str] = {}
         for some in _batches(sorted({place.topic for place in wanted}), 1000):
-            answer = self._first().ask(METADATA, lowest=4, highest=12, **_topics_asked(some))
+            answer = self._first().ask(_METADATA, lowest=4, highest=12, **_topics_asked(some))
             for topic in answer.topics:
                 ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
@@ -267,7 +267,7 @@ class GroupOffsets:
         return found
 
     def topic_names(self) -> list[str]:
-        answer = self._first().ask(METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
+        answer = self._first().ask(_METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
                                    include_topic_authorized_operations=False)  # fmt: skip
         return sorted(str(topic.name) for topic in answer.topics)
 
@@ -286,7 +286,7 @@ class GroupOffsets:
             for name, numbers in by_topic.items()
         )
         answer = self._to(node).ask(
-            LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
+            _LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
         )
         return {
             TopicPartition(str(topic.name), int(part.partition_index)): int(part.offset)
@@ -380,7 +380,7 @@ class GroupOffsets:
         until = time.monotonic() + COORDINATORS_S
         while True:
             errors: dict[str, int] = {}
-            for some in _batches([each for each in groups if each not in self._coordinators], GROUPS_A_REQUEST):
+            for some in _batches([each for each in groups if each not in self._coordinators], _GROUPS_A_REQUEST):
                 errors.update(self._asked_for(some))
             if not any(code in _MOVING for code in errors.values()) or time.monotonic() > until:
                 return {group: self._refusal(code, "naming its coordinator") for group, code in errors.items()}
@@ -390,11 +390,11 @@ class GroupOffsets:
         inquiry = self._first()
         errors: dict[str, int] = {}
         answers: list[tuple[str, Any]] = []
-        if inquiry.knows(FIND_COORDINATOR, 4):
-            answer = inquiry.ask(FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups))
+        if inquiry.knows(_FIND_COORDINATOR, 4):
+            answer = inquiry.ask(_FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups))
             answers = [(str(each.key), each) for each in answer.coordinators]
         else:
-            answers = [(each, inquiry.ask(FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups]
+            answers = [(each, inquiry.ask(_FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups]
         for group, each in answers:
             if int(each.error_code) == codes.NONE:
                 self._coordinators[group] = int(each.node_id)

@@ -56,7 +56,7 @@ UNKNOWN_TOPIC = {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 }
-LIVE_GROUP = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION}
+_LIVE_GROUP = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION}
 
 
 _LOOK_S = 3.0
@@ -142,7 +142,7 @@ def cluster_error(
             "Check the name, whether it was deleted, and whether this user may see it.",
             **where,
         )
-    if code in LIVE_GROUP:
+    if code in _LIVE_GROUP:
         return group_not_empty(settings.alias, group or "?")
     refused = RequestRefused(
         f"cluster {settings.alias} answered {error.name()} ({code}) while {doing}: {error.str().rstrip('. ')}.",

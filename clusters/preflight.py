@@ -55,7 +55,7 @@ _NEVER_CREATED = "watershed-preflight"
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRight:
+class _MissingRight:
     """A right that the brokers say we do not have. `on` is the resource that was asked (a topic below a prefix)."""
 
     right: Right
@@ -67,7 +67,7 @@ class MissingRight:
         return f"cluster {right.cluster}: {right.operation} on {what} is missing; it is needed to {right.why}"
 
 
-def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> list[MissingRight]:
+def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> list[_MissingRight]:
     """What is missing of `needed` on one cluster, in order, without what is optional. Raises ClusterError when the
     cluster cannot be asked.
 
@@ -77,19 +77,19 @@ def missing_rights(settings: ConnectionSettings, needed: Sequence[Right]) -> lis
         operations, node = _cluster(connection)
         asking = _Asking(settings, connection, _topics(connection), operations, node)
         wanted = [right for right in needed if not right.optional]
-        return [MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
+        return [_MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
 
 
-def missing_of_role(plan: Plan, role: Role, connect_to: Callable[[str], ConnectionSettings]) -> list[MissingRight]:
+def missing_of_role(plan: Plan, role: Role, connect_to: Callable[[str], ConnectionSettings]) -> list[_MissingRight]:
     """What the role lacks on all clusters of a plan. Raises ClusterError."""
     return missing_among(role, rights(plan, role), connect_to)
 
 
 def missing_among(
     role: Role, needed: Sequence[Right], connect_to: Callable[[str], ConnectionSettings]
-) -> list[MissingRight]:
+) -> list[_MissingRight]:
     """What is missing of rights of a role on several clusters, asked with its account. Raises ClusterError."""
-    found: list[MissingRight] = []
+    found: list[_MissingRight] = []
     for alias in sorted({right.cluster for right in needed}):
         settings = connect_to(alias).aligning() if role == "align" else connect_to(alias)
         found += missing_rights(settings, [right for right in needed if right.cluster == alias])

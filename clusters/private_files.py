@@ -9,15 +9,15 @@ import os
 import threading
 from pathlib import Path
 
-FILE_MODE, FOLDER_MODE = 0o640, 0o750
-LARGEST = 64 * 1024 * 1024  # bytes of a file that is read as a whole
+FILE_MODE, _FOLDER_MODE = 0o640, 0o750
+_LARGEST = 64 * 1024 * 1024  # bytes of a file that is read as a whole
 
 
 def make_folder(path: Path) -> None:
     """The folder and those above it that are missing. Raises OSError."""
     if not path.is_dir():
         make_folder(path.parent)
-        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -29,7 +29,7 @@ def replace_file(path: Path, content: bytes) -> None:
     fresh.replace(path)
 
 
-def read_file(path: Path, most: int = LARGEST, *, begin: int = 0) -> bytes:
+def read_file(path: Path, most: int = _LARGEST, *, begin: int = 0) -> bytes:
     """At most so many bytes, behind the first `begin`. Raises OSError for a link, and for what is no file."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe is not waited for
     with os.fdopen(opened, "rb") as file:

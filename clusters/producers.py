@@ -12,9 +12,9 @@ from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 
 PRODUCER_PREFIX = "producer|"
-SCHEMA = 1
+_SCHEMA = 1
 
-Path = tuple[str, ...]
+_Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ProducerRecord:
 
     producer_id: int
     flow: str
-    path: Path
+    path: _Path
     kind: Literal["sequence", "transactions"]
     topology: str
 
@@ -34,7 +34,7 @@ class ProducerRecord:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "producer_id": self.producer_id,
             "flow": self.flow,
             "path": list(self.path),
@@ -46,7 +46,7 @@ class ProducerRecord:
     def from_json(cls, value: dict[str, Any]) -> ProducerRecord:
         """Raises `ProtocolError`."""
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] != _SCHEMA:
                 raise ValueError(f"schema {value['schema']}")
             path = tuple(value["path"])
             if not path or not all(isinstance(cluster, str) for cluster in path):

@@ -36,7 +36,7 @@ _SET, _DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 _EARLIEST, _LATEST = _SPECS.earliest(), _SPECS.latest()
 
 # Answers of a cluster whose leaders, coordinators or connections are on the move: ask again.
-TRANSIENT = {
+_TRANSIENT = {
     KafkaError._TRANSPORT,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.REQUEST_TIMED_OUT,
@@ -318,7 +318,7 @@ class AdminRequests:
                 return call({"request_timeout": max(left, 0.5)})
             except (KafkaException, ValueError, TypeError) as error:
                 code, waited = librdkafka.reason(error).code(), time.monotonic() - began
-                again = waited < self.timeout if code in TRANSIENT else False
+                again = waited < self.timeout if code in _TRANSIENT else False
                 again = again or (spreading and code in UNKNOWN_TOPIC and waited < _PROPAGATION_S)
                 if not again:
                     self._client.poll(0)  # delivers the error callback, which knows why

@@ -23,9 +23,9 @@ from topology.sync import Mode
 
 Role = Literal["apply", "worker", "observe", "verify", "migrate", "align"]
 ROLES: tuple[Role, ...] = get_args(Role)
-Resource = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
+_Resource = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
 CLUSTER_NAME = "kafka-cluster"  # org.apache.kafka.common.resource.Resource.CLUSTER_NAME
-QUARANTINE = "watershed.quarantine"
+_QUARANTINE = "watershed.quarantine"
 PROBE = "watershed.probe"
 FILLING = "watershed-fill|"  # what transactional ids begin with by which logs are filled (replicator.aligned.advance)
 _IMPLIED_BY = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
@@ -46,7 +46,7 @@ class Right:
     """
 
     cluster: str
-    resource: Resource
+    resource: _Resource
     name: str
     pattern: Literal["LITERAL", "PREFIXED"]
     operation: str
@@ -134,7 +134,7 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
         )
     if flow.rejected == "quarantine":
         for operation in ("CREATE", "WRITE"):
-            yield _topic(flow.target, QUARANTINE, operation, "keep records that the target refuses")
+            yield _topic(flow.target, _QUARANTINE, operation, "keep records that the target refuses")
     if flow.offsets == "aligned":
         yield from _topics(flow, "target", "ALTER_CONFIGS", "set what filling needs, and set it back")
         yield from _aligning(flow)
@@ -242,7 +242,7 @@ def _observe(plan: Plan, flow: PlanFlow) -> Iterator[Right]:
     yield from _metadata(flow, ("once", "continuous"), reading=True)
     yield from _groups(plan, flow, ("once", "continuous"), reading=True)
     if flow.rejected == "quarantine":
-        yield _topic(flow.target, QUARANTINE, "READ", "show the records that the target refused")
+        yield _topic(flow.target, _QUARANTINE, "READ", "show the records that the target refused")
 
 
 def _verify(flow: PlanFlow) -> Iterator[Right]:
@@ -258,7 +258,7 @@ def _verify(flow: PlanFlow) -> Iterator[Right]:
     if flow.verify.pause_at_lag_ms is not None:
         yield _topic(flow.target, STATUS, "READ", "stop reading while the flow lags")
     if flow.rejected == "quarantine":
-        yield _topic(flow.target, QUARANTINE, "READ", "tell records that the target refused from lost ones")
+        yield _topic(flow.target, _QUARANTINE, "READ", "tell records that the target refused from lost ones")
 
 
 def _migrate(plan: Plan, flow: PlanFlow) -> Iterator[Right]:

@@ -18,13 +18,13 @@ log = logging.getLogger("watershed.rotation")
 _LOOK_EVERY_S = 1.0
 
 
-class Client(Protocol):
+class _Client(Protocol):
     """A confluent-kafka client."""
 
     def set_sasl_credentials(self, username: str, password: str, /) -> None: ...
 
 
-Made = TypeVar("Made", bound=Client)
+Made = TypeVar("Made", bound=_Client)
 
 
 class Rotation:
@@ -41,7 +41,7 @@ class Rotation:
         self._known = settings if self._fixed else settings.renewed()
         self._stamps = _stamps(self._known)
 
-    def spent(self, client: Client) -> bool:
+    def spent(self, client: _Client) -> bool:
         """Call it before each use: cheap, it looks once a second. True: certificate files (or anything but user and
         password) have changed, which librdkafka reads at the start only, so the client should be made again."""
         now = time.monotonic()

@@ -29,7 +29,7 @@ from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, In
 T = TypeVar("T")
 
 # Broker-wide values that decide what copying, sizing or moving runs into; and everything under the prefixes.
-BROKER_CONFIGS = frozenset(
+_BROKER_CONFIGS = frozenset(
     {
         "allow.everyone.if.no.acl.found",
         "authorizer.class.name",
@@ -54,7 +54,14 @@ BROKER_CONFIGS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-BROKER_PREFIXES = ("log.cleaner.delete.", "log.cleanup.", "log.message.", "log.retention.", "log.roll.", "log.segment.")
+_BROKER_PREFIXES = (
+    "log.cleaner.delete.",
+    "log.cleanup.",
+    "log.message.",
+    "log.retention.",
+    "log.roll.",
+    "log.segment.",
+)
 _NOT_TOLD = (Unauthorised, RequestRefused, ProtocolError)
 
 
@@ -202,7 +209,9 @@ class _Scan:
     def _broker_configs(self) -> dict[str, str]:
         lowest = min(broker.id for broker in self.ports)
         found = self._told("broker configs", self.survey.broker_configs, lowest) or {}
-        return {key: value for key, value in found.items() if key in BROKER_CONFIGS or key.startswith(BROKER_PREFIXES)}
+        return {
+            key: value for key, value in found.items() if key in _BROKER_CONFIGS or key.startswith(_BROKER_PREFIXES)
+        }
 
     def _groups(self, ends: Mapping[TopicPartition, int]) -> dict[str, InventoryGroup]:
         listed = self._listed_groups()

@@ -32,8 +32,8 @@ _FILTER: Any = AclBindingFilter  # None means any, which its signature does not 
 _NEWEST = _SPECS.max_timestamp()
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _TYPES = {"CONSUMER": "consumer"}  # brokers before 3.8 name no type: they know classic groups only
-TOPICS_A_REQUEST = 500
-PARTITIONS_A_REQUEST = 5_000
+_TOPICS_A_REQUEST = 500
+_PARTITIONS_A_REQUEST = 5_000
 _GROUPS_AT_ONCE = 8
 _LEFT_OUT = UNKNOWN_TOPIC | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
@@ -74,7 +74,7 @@ class Survey(AdminRequests):
 
     def described(self, names: list[str]) -> dict[str, Described]:
         found: dict[str, Described] = {}
-        for some in batches(names, TOPICS_A_REQUEST):
+        for some in batches(names, _TOPICS_A_REQUEST):
             found |= self._each(
                 partial(self._client.describe_topics, TopicCollection(some)),
                 "describing topics",
@@ -84,7 +84,7 @@ class Survey(AdminRequests):
     def topics_configured(self, names: list[str]) -> dict[str, Configured]:
         """Topics with the same configs share one answer."""
         found: dict[str, Configured] = {}
-        for some in batches(names, TOPICS_A_REQUEST):
+        for some in batches(names, _TOPICS_A_REQUEST):
             resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in some]
             answers = self._each(
                 partial(self._client.describe_configs, resources),
@@ -96,7 +96,7 @@ class Survey(AdminRequests):
     def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks. A topic that is deleted meanwhile is left out."""
         found: dict[TopicPartition, int] = {}
-        for some in batches(partitions, PARTITIONS_A_REQUEST):
+        for some in batches(partitions, _PARTITIONS_A_REQUEST):
             asked = list(some)
             while asked:
                 try:
@@ -109,7 +109,7 @@ class Survey(AdminRequests):
     def newest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The largest timestamp in each partition that has records, ms (KIP-734: Kafka 3.0)."""
         found: dict[TopicPartition, int] = {}
-        for some in batches(partitions, PARTITIONS_A_REQUEST):
+        for some in batches(partitions, _PARTITIONS_A_REQUEST):
             request = {WirePartition(*key): _NEWEST for key in some}
             answers = self._each(
                 partial(self._client.list_offsets, request),

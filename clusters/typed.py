@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-Check = Callable[[Any], str]  # "" or what is there instead
+_Check = Callable[[Any], str]  # "" or what is there instead
 
 
 def require_types(record: T) -> T:
@@ -24,7 +24,7 @@ def require_types(record: T) -> T:
 
 
 @lru_cache(maxsize=1_000)
-def _check_of(declared: Any) -> Check:
+def _check_of(declared: Any) -> _Check:
     if declared is Any:
         return _anything
     if isinstance(declared, type) and is_dataclass(declared):
@@ -51,7 +51,7 @@ def _anything(_value: Any) -> str:
     return ""
 
 
-def _fields_check(declared: Any) -> Check:
+def _fields_check(declared: Any) -> _Check:
     hints = get_type_hints(declared)
     checks = [(field.name, _check_of(hints[field.name])) for field in fields(declared) if field.init]
 
@@ -66,7 +66,7 @@ def _fields_check(declared: Any) -> Check:
     return check
 
 
-def _named_check(declared: Any) -> Check:
+def _named_check(declared: Any) -> _Check:
     hints = get_type_hints(declared)
     checks = [_check_of(hints[name]) for name in declared._fields]
 
@@ -78,12 +78,12 @@ def _named_check(declared: Any) -> Check:
     return check
 
 
-def _union_check(declared: Any, arguments: Iterable[Any]) -> Check:
+def _union_check(declared: Any, arguments: Iterable[Any]) -> _Check:
     checks = [_check_of(each) for each in arguments]
     return lambda value: "" if any(not check(value) for check in checks) else _instead(value, declared)
 
 
-def _tuple_check(declared: Any, arguments: tuple[Any, ...]) -> Check:
+def _tuple_check(declared: Any, arguments: tuple[Any, ...]) -> _Check:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return _each_check(declared, tuple, _check_of(arguments[0]))
     checks = [_check_of(each) for each in arguments]
@@ -96,7 +96,7 @@ def _tuple_check(declared: Any, arguments: tuple[Any, ...]) -> Check:
     return check
 
 
-def _mapping_check(declared: Any, key: Check, content: Check) -> Check:
+def _mapping_check(declared: Any, key: _Check, content: _Check) -> _Check:
     def check(value: Any) -> str:
         if not isinstance(value, Mapping):
             return _instead(value, declared)
@@ -105,7 +105,7 @@ def _mapping_check(declared: Any, key: Check, content: Check) -> Check:
     return check
 
 
-def _each_check(declared: Any, kind: Any, one: Check) -> Check:
+def _each_check(declared: Any, kind: Any, one: _Check) -> _Check:
     def check(value: Any) -> str:
         if not isinstance(value, kind) or isinstance(value, str):
             return _instead(value, declared)
@@ -114,7 +114,7 @@ def _each_check(declared: Any, kind: Any, one: Check) -> Check:
     return check
 
 
-def _kind_check(declared: Any, kinds: Any) -> Check:
+def _kind_check(declared: Any, kinds: Any) -> _Check:
     """A truth value is no number, although Python says so."""
     truth = declared is not bool
     return lambda value: (

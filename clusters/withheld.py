@@ -17,7 +17,7 @@ from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
 from topology.inventory import InventoryAcl
 
-SCHEMA = 1
+_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Withheld:
 
     def to_json(self) -> dict[str, Any]:
         acls = [asdict(acl) for acl in self.acls]
-        return {"schema": SCHEMA, "flow": self.flow, "acls": acls, "at_ms": self.at_ms}
+        return {"schema": _SCHEMA, "flow": self.flow, "acls": acls, "at_ms": self.at_ms}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Withheld:
         """Raises `ProtocolError`."""
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] != _SCHEMA:
                 raise ValueError(f"schema {value['schema']}")
             return cls(value["flow"], tuple(InventoryAcl(**acl) for acl in value["acls"]), value["at_ms"])
         except (KeyError, TypeError, ValueError) as error:

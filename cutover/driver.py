@@ -30,7 +30,7 @@ from cutover.steps import Step, undo_of
 from topology.plan import Migration as PlanMigration
 from topology.plan import Plan
 
-STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
+_STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class World(Protocol):
     def answer(self, action: Action) -> Observation: ...
 
 
-Prover = Callable[[Prove], ProofSeen]
+_Prover = Callable[[Prove], ProofSeen]
 Approve = Callable[[AskApproval], ApprovalSeen]
 
 
@@ -76,7 +76,7 @@ class Migration:
         wave: str | None = None,
         settings: Mapping[str, ConnectionSettings] | None = None,
         *,
-        prove: Prover,
+        prove: _Prover,
         applications: Applications | None = None,
         approve: Approve = approve_all,
         say: Callable[[Event], None] = lambda _event: None,
@@ -267,7 +267,7 @@ class Migration:
     def _still_ours(self, began: float) -> None:
         """Raises Superseded when the run was taken over since its last entry. Looked at only when this process stood
         still meanwhile: a terminal that is held (Ctrl-S) stops it just here, for as long as somebody likes."""
-        if self._clock() - began > STOOD_STILL_S:
+        if self._clock() - began > _STOOD_STILL_S:
             self.journal.only_ours()
 
     def _done_here(self, deed: Deed) -> Observation:

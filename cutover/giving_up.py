@@ -15,11 +15,11 @@ from cutover.journal.chain import outcome_of
 from cutover.observations import ApprovalSeen, Failed, Observation
 from cutover.procedure import Result
 
-Opened = Callable[..., Migration]
+_Opened = Callable[..., Migration]
 
 
 def give_up(
-    opened: Opened,
+    opened: _Opened,
     why: str,
     say: Callable[[Event], None],
     run: str | None = None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutover.rollback.earlier import Earlier
 
 PREFLIGHTS = ("preflight", "preflight_back", "failover_preflight")
-TRANSLATIONS = ("translate_offsets", "translate_back")
+_TRANSLATIONS = ("translate_offsets", "translate_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Ground:
         return places({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
 
     def translated(self, group: str) -> Json:
-        step = next(name for name in TRANSLATIONS if name in self.outcomes)
+        step = next(name for name in _TRANSLATIONS if name in self.outcomes)
         moved: Json = self.outcomes[step]["groups"][group]
         return moved
 

@@ -25,10 +25,10 @@ from cutover.steps import Step, undo_of, way_back
 from cutover.waiting import Asking
 from cutover.words import PRESENTATION
 
-Act = Callable[[Ground, Json], Asking[None]]
+_Act = Callable[[Ground, Json], Asking[None]]
 State = Literal["done", "refused", "rolled_back", "rollback_incomplete", "abandoned", "stopped", "paused"]
 
-ACTS: dict[str, Act] = {
+ACTS: dict[str, _Act] = {
     "preflight": gates.preflight,
     "lag_gate": gates.lag_gate,
     "history_proof": gates.prove_history,
@@ -94,7 +94,7 @@ ACTS: dict[str, Act] = {
     "count_records": drill.count_records,
     "remove_copies": drill.remove_copies,
 }
-UNDOS: dict[str, Act] = {
+UNDOS: dict[str, _Act] = {
     "stop_consumers": moving.undo_stop_consumers,
     "commit_offsets": moving.undo_commit_offsets,
     "start_consumers": moving.undo_start_consumers,
@@ -147,7 +147,7 @@ def proceed(ground: Ground, steps: tuple[Step, ...]) -> Asking[Result]:
     return Result("done", begun[-1].name)
 
 
-def _do(name: str, act: Act, ground: Ground, *, undo: bool = False, final: bool = False) -> Asking[str | None]:
+def _do(name: str, act: _Act, ground: Ground, *, undo: bool = False, final: bool = False) -> Asking[str | None]:
     """One step: its outcome goes to `ground.outcomes`; returns why it was refused, or None.
 
     final: a refusal is not an outcome (behind the point of no return, or in an undo): the step stays unfinished.

@@ -21,7 +21,7 @@ from topology.bindings import about, shown
 from topology.inventory import InventoryAcl
 from topology.plan import Plan, PlanFlow
 
-NAMED = 5  # rights in one message
+_NAMED = 5  # rights in one message
 
 
 def look_at_rights(ground: Ground, topics: Iterable[str], problems: list[str]) -> Asking[Json]:
@@ -55,7 +55,7 @@ def give(ground: Ground, note: Json, seen: RightsSeen) -> Asking[None]:
     if rights:
         done = yield from ask(GiveRights(rights), RightsSeen, ground.policy)
         if done.refused:
-            named = "; ".join(f"{acl}: {why}" for acl, why in list(done.refused.items())[:NAMED])
+            named = "; ".join(f"{acl}: {why}" for acl, why in list(done.refused.items())[:_NAMED])
             note["refused"] = dict(done.refused)
             raise Refused(f"{ground.flow.target} refuses rights that the applications need: {named}", note)
     as_of = "" if seen.known_ms is None else f" (as of {instant(seen.known_ms)})"
@@ -75,7 +75,7 @@ def take(ground: Ground, note: Json, rights: Collection[Json], side: Side) -> As
         return
     seen = yield from ask(TakeRights(side, tuple(rights)), RightsSeen, ground.policy)
     if seen.there:
-        named = "; ".join(f"{acl}: {why}" for acl, why in list(seen.refused.items())[:NAMED])
+        named = "; ".join(f"{acl}: {why}" for acl, why in list(seen.refused.items())[:_NAMED])
         raise Refused(f"rights to write that were given could not be taken away: {named}", note)
 
 
@@ -125,8 +125,8 @@ def _rights(deed: Json) -> Iterator[Json]:
 
 def _named(rights: Collection[Json]) -> str:
     shown_ = [_shown(each) for each in rights]
-    more = f" and {len(shown_) - NAMED} more" if len(shown_) > NAMED else ""
-    return ", ".join(shown_[:NAMED]) + more
+    more = f" and {len(shown_) - _NAMED} more" if len(shown_) > _NAMED else ""
+    return ", ".join(shown_[:_NAMED]) + more
 
 
 def _shown(right: Json) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 from cutover.policy import Policy
 from topology.plan import Fence, Window
 
-Actor = Literal["watershed", "application", "proof", "person", "hook"]
+_Actor = Literal["watershed", "application", "proof", "person", "hook"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Step:
 
     name: str
     does: str
-    actor: Actor
+    actor: _Actor
     undo: str | None
     bound_ms: int = 0
     point_of_no_return: bool = False
@@ -32,7 +32,7 @@ class Step:
 
 
 PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more
-BEFORE = (
+_BEFORE = (
     "preflight",
     "window",
     "lag_gate",
@@ -42,27 +42,27 @@ BEFORE = (
     "approval",
     "hooks_before",
 )
-GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
-FENCE = ("fence_producers", "standstill", "hooks_fenced")
-TAIL = ("barrier", "drain", "tail_proof")
+_GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
+_FENCE = ("fence_producers", "standstill", "hooks_fenced")
+_TAIL = ("barrier", "drain", "tail_proof")
 # Rights are given before the last look, not behind it: what keeps them from being given is taken back by itself.
-SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
-CONSUMERS = ("stop_consumers", *GROUPS, "start_consumers", "consumers_joined")
-BACK = ("reverse_flow", "hooks_switched")
-SOAK = ("soak", "hold_after", "checks_after")
-END = ("straggler_watch", "seal")
+_SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
+_CONSUMERS = ("stop_consumers", *_GROUPS, "start_consumers", "consumers_joined")
+_BACK = ("reverse_flow", "hooks_switched")
+_SOAK = ("soak", "hold_after", "checks_after")
+_END = ("straggler_watch", "seal")
 # `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
 # Under `producers_first` the way back is held until consumers have moved: what it carries to the source they would
 # read there, beyond the barrier.
 ORDERS: dict[str, tuple[str, ...]] = {
-    "consumers_first": (*BEFORE, *CONSUMERS, *SOAK, *FENCE, *TAIL, *SWITCH, *BACK, *END),
+    "consumers_first": (*_BEFORE, *_CONSUMERS, *_SOAK, *_FENCE, *_TAIL, *_SWITCH, *_BACK, *_END),
     "producers_first": (
-        *(*BEFORE, "hold_reverse", *FENCE, *TAIL, *SWITCH, "hooks_switched", "drain_consumers", *CONSUMERS),
-        *("reverse_flow", *SOAK, *END),
+        *(*_BEFORE, "hold_reverse", *_FENCE, *_TAIL, *_SWITCH, "hooks_switched", "drain_consumers", *_CONSUMERS),
+        *("reverse_flow", *_SOAK, *_END),
     ),
     "fenced": (
-        *(*BEFORE, "fence_producers", "stop_consumers", "standstill", "hooks_fenced", *TAIL, *GROUPS),
-        *("start_consumers", *SWITCH, *BACK, "consumers_joined", *SOAK, *END),
+        *(*_BEFORE, "fence_producers", "stop_consumers", "standstill", "hooks_fenced", *_TAIL, *_GROUPS),
+        *("start_consumers", *_SWITCH, *_BACK, "consumers_joined", *_SOAK, *_END),
     ),
 }
 

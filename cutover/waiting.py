@@ -14,7 +14,7 @@ from cutover.policy import Policy
 T = TypeVar("T")
 O = TypeVar("O", bound=Observation)  # noqa: E741  -- an observation
 
-FIRST_MS = 50
+_FIRST_MS = 50
 
 Asking = Generator[Action, Observation, T]
 
@@ -81,7 +81,7 @@ def wait(
 
 def _pauses(policy: Policy) -> Iterator[int]:
     """Growing by half, up to `poll_ms`."""
-    pause = FIRST_MS
+    pause = _FIRST_MS
     while True:
         yield min(pause, policy.poll_ms)
         pause += pause // 2

@@ -23,13 +23,13 @@ import numpy as np
 from lab.load import Loaded, loads
 from lab.records import ENTRY, FIELDS, FORMATS, description, read_words
 
-LAYOUT = np.dtype({"names": FIELDS, "formats": FORMATS, "itemsize": ENTRY.size})
-SHIFT = 32  # a code is (series and key) << 32 | number
-EXAMPLES = 10
+_LAYOUT = np.dtype({"names": FIELDS, "formats": FORMATS, "itemsize": ENTRY.size})
+_SHIFT = 32  # a code is (series and key) << 32 | number
+_EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class _Move:
     """A producer's change of cluster; times in ms since 1970, `seconds` between the two acknowledgements."""
 
     application: str
@@ -67,7 +67,7 @@ class Account:
     acked: int
     preloaded: int
     groups: tuple[GroupAccount, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[_Move, ...]
     longest_pause_s: dict[str, float]
     unread_topics: tuple[str, ...]
     first_ack_ms: int | None
@@ -102,11 +102,11 @@ class Account:
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)
         value["moves"] = [{**asdict(move), "seconds": move.seconds} for move in self.moves]
-        totals = {name: getattr(self, name) for name in TOTALS}
+        totals = {name: getattr(self, name) for name in _TOTALS}
         return {"schema": 1, **totals, **value}
 
 
-TOTALS = (
+_TOTALS = (
     "acked",
     "processed_distinct",
     "lost",
@@ -166,25 +166,25 @@ class _Names:
         return self.series.setdefault(series, len(self.series))
 
     def text(self, code: int) -> str:
-        series = next(text for text, number in self.series.items() if number == code >> (SHIFT + 20))
+        series = next(text for text, number in self.series.items() if number == code >> (_SHIFT + 20))
         app, topic = series.split(" ")
-        return f"{app} {topic} key {code >> SHIFT & 0xFFFFF} number {code & 0xFFFFFFFF}"
+        return f"{app} {topic} key {code >> _SHIFT & 0xFFFFF} number {code & 0xFFFFFFFF}"
 
 
-WITH_CODE = np.dtype([("code", "<i8"), ("time", "<i8"), ("cluster", "u1")])
+_WITH_CODE = np.dtype([("code", "<i8"), ("time", "<i8"), ("cluster", "u1")])
 
 
 def _entries(directory: Path, names: _Names) -> np.ndarray:
     """The file's entries as (code, time, cluster), codes being comparable between files."""
     path = directory / "records.bin"
     usable = path.stat().st_size // ENTRY.size if path.exists() else 0
-    out = np.zeros(usable, dtype=WITH_CODE)
+    out = np.zeros(usable, dtype=_WITH_CODE)
     if not usable:
         return out
-    raw = np.memmap(path, dtype=LAYOUT, mode="r", shape=(usable,))
+    raw = np.memmap(path, dtype=_LAYOUT, mode="r", shape=(usable,))
     words = read_words(directory)
     series = np.array([names.number(text) for text in words["series"]], dtype=np.int64)
-    out["code"] = (series[raw["series"]] << (SHIFT + 20)) | (raw["key"].astype(np.int64) << SHIFT) | raw["number"]
+    out["code"] = (series[raw["series"]] << (_SHIFT + 20)) | (raw["key"].astype(np.int64) << _SHIFT) | raw["number"]
     out["time"] = raw["time"]
     out["cluster"] = raw["cluster"]
     return out
@@ -202,9 +202,9 @@ def _group(
     distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
     wanted = np.array([names.number(text) for text in names.series if text.split(" ")[1] in topics], dtype=np.int64)
     live = np.concatenate([np.empty(0, np.int64), *(entries["code"] for entries in acked)])
-    live = live[np.isin(live >> (SHIFT + 20), wanted)]
+    live = live[np.isin(live >> (_SHIFT + 20), wanted)]
     live_lost = live[~np.isin(live, distinct)]
-    lost, examples = len(live_lost), [names.text(int(code)) for code in live_lost[:EXAMPLES]]
+    lost, examples = len(live_lost), [names.text(int(code)) for code in live_lost[:_EXAMPLES]]
     expected, preloaded_read = len(live), 0
     for preload in preloads:
         if preload.topic not in topics:
@@ -213,8 +213,8 @@ def _group(
         found = _read_of(preload, distinct, names)
         preloaded_read += len(found)
         lost += preload.records - len(found)
-        if preload.records > len(found) and len(examples) < EXAMPLES:
-            examples += _missing(preload, found, names)[: EXAMPLES - len(examples)]
+        if preload.records > len(found) and len(examples) < _EXAMPLES:
+            examples += _missing(preload, found, names)[: _EXAMPLES - len(examples)]
     again = distinct[counts > 1]
     return GroupAccount(
         group,
@@ -227,17 +227,17 @@ def _group(
         _out_of_order(codes[np.sort(first)]),
         len(distinct) - (len(live) - len(live_lost)) - preloaded_read,
         tuple(examples),
-        tuple(names.text(int(code)) for code in again[:EXAMPLES]),
+        tuple(names.text(int(code)) for code in again[:_EXAMPLES]),
     )
 
 
 def _read_of(preload: Loaded, distinct: np.ndarray, names: _Names) -> np.ndarray:
     """The distinct codes that belong to the preload."""
     series = names.number(f"{preload.app} {preload.topic}")
-    low, high = np.searchsorted(distinct, [series << (SHIFT + 20), (series + 1) << (SHIFT + 20)])
+    low, high = np.searchsorted(distinct, [series << (_SHIFT + 20), (series + 1) << (_SHIFT + 20)])
     mine = distinct[low:high]
     last = np.array(preload.last, dtype=np.int64)
-    keys = (mine >> SHIFT) & 0xFFFFF
+    keys = (mine >> _SHIFT) & 0xFFFFF
     known = keys < len(last)
     return mine[known & ((mine & 0xFFFFFFFF) <= last[np.where(known, keys, 0)])]
 
@@ -247,25 +247,25 @@ def _missing(preload: Loaded, found: np.ndarray, names: _Names) -> list[str]:
     there = set(found.tolist())
     examples: list[str] = []
     for key, last in enumerate(preload.last):
-        base = (series << (SHIFT + 20)) | (key << SHIFT)
+        base = (series << (_SHIFT + 20)) | (key << _SHIFT)
         examples += [names.text(base | n) for n in range(1, last + 1) if base | n not in there]
-        if len(examples) >= EXAMPLES:
+        if len(examples) >= _EXAMPLES:
             break
     return examples
 
 
 def _out_of_order(codes: np.ndarray) -> int:
     """Of codes in the order of their first processing: those after a higher number of the same key."""
-    by_key = codes[np.argsort(codes >> SHIFT, kind="stable")]
+    by_key = codes[np.argsort(codes >> _SHIFT, kind="stable")]
     # Codes of a later key are higher, so one running maximum serves all keys.
     return int(np.count_nonzero(by_key[1:] < np.maximum.accumulate(by_key)[:-1])) if len(by_key) else 0
 
 
-def _moves(application: str, entries: np.ndarray, clusters: list[str]) -> list[Move]:
+def _moves(application: str, entries: np.ndarray, clusters: list[str]) -> list[_Move]:
     """Entries are in the order of acknowledgement."""
     at: list[int] = np.flatnonzero(np.diff(entries["cluster"])).tolist() if len(entries) else []
     return [
-        Move(
+        _Move(
             application,
             clusters[entries["cluster"][index]],
             clusters[entries["cluster"][index + 1]],

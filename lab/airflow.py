@@ -29,10 +29,10 @@ from pathlib import Path
 from lab.process import Process, alive, spawn
 from lab.sessions import end
 
-ROOT = Path(__file__).resolve().parent.parent
-USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
-START_S = 300.0  # twenty seconds on two idle cores
-COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+_ROOT = Path(__file__).resolve().parent.parent
+_USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
+_START_S = 300.0  # twenty seconds on two idle cores
+_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 
 class AirflowFailed(Exception):
@@ -55,7 +55,7 @@ def up(
     state: Path,
     database: str | None = None,
     settings: Mapping[str, str] | None = None,
-    timeout: float = START_S,
+    timeout: float = _START_S,
 ) -> Airflow:
     """Start Airflow in `directory`, or find it running there; returns when all components are healthy.
 
@@ -86,13 +86,13 @@ def launch(
     env |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database} if database else {}
     env |= settings or {}
     _write_private(directory / "environment.json", json.dumps(env))
-    _write_private(directory / "passwords.json", json.dumps({user: user for user in USERS}))
+    _write_private(directory / "passwords.json", json.dumps({user: user for user in _USERS}))
     _write_private(directory / "hooks.account", "ops:ops")
     (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
     components: dict[str, Process] = {}
     try:
         _migrate_database(directory, env, own=database is None)
-        for name in COMPONENTS:
+        for name in _COMPONENTS:
             components[name] = spawn(_argv(name, port), _log(directory, name), env)
             _record(directory, port, components)
     except BaseException:
@@ -113,10 +113,10 @@ def revive(airflow: Airflow) -> Airflow:
     return Airflow(airflow.directory, airflow.url, components)
 
 
-def wait_healthy(airflow: Airflow, *, timeout: float = START_S) -> Airflow:
+def wait_healthy(airflow: Airflow, *, timeout: float = _START_S) -> Airflow:
     """Wait until every component reports healthy. Raises AirflowFailed with the log of the culprit."""
     deadline = time.monotonic() + timeout
-    while set((states := health(airflow)).values()) != {"healthy"}:
+    while set((states := _health(airflow)).values()) != {"healthy"}:
         for name, process in airflow.components.items():
             if not alive(process):
                 raise AirflowFailed(f"airflow {name} ended while starting; see {_log(airflow.directory, name)}")
@@ -128,7 +128,7 @@ def wait_healthy(airflow: Airflow, *, timeout: float = START_S) -> Airflow:
     return airflow
 
 
-def health(airflow: Airflow) -> dict[str, str]:
+def _health(airflow: Airflow) -> dict[str, str]:
     """State by component as `/api/v2/monitor/health` reports it ("unreachable" while nothing answers)."""
     names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
     try:
@@ -166,12 +166,12 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         "AIRFLOW_HOME": str(directory),
         # SQLite's own patience is 5 s: too short for several components that start together.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{directory / 'airflow.db'}?timeout=60",
-        core + "DAGS_FOLDER": str(ROOT / "dags"),
-        core + "PLUGINS_FOLDER": str(ROOT / "plugins"),
+        core + "DAGS_FOLDER": str(_ROOT / "dags"),
+        core + "PLUGINS_FOLDER": str(_ROOT / "plugins"),
         core + "LOAD_EXAMPLES": "False",
         core + "PARALLELISM": "4",
         core + "EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        core + "SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+        core + "SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in _USERS.items()),
         core + "SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords.json"),
         web + "HOST": "127.0.0.1",
         web + "PORT": str(port),
@@ -187,7 +187,7 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(_ROOT),
         # The lab's applications listen on this machine.
         "WATERSHED_HOOK_HOSTS": "loopback",
         # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow.py).
@@ -231,7 +231,7 @@ def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> 
         return
     from importlib.metadata import version
 
-    template = ROOT / ".watershed" / "cache" / f"airflow-{version('apache-airflow')}.db"
+    template = _ROOT / ".watershed" / "cache" / f"airflow-{version('apache-airflow')}.db"
     if not template.exists():
         _migrate(directory, env)
         _checkpoint(database)
@@ -314,8 +314,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     if (known := find(options.dir)) is None:
         print("airflow: not running")
         return 1
-    print(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in USERS)})")
-    for name, state in health(known).items():
+    print(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in _USERS)})")
+    for name, state in _health(known).items():
         print(f"  {name:14} {state}")
     return 0
 

@@ -23,8 +23,8 @@ from lab.broker import free_ports
 from lab.errors import ApplicationFailed, LabError
 from lab.process import Process, alive, end, find, kill, spawn
 
-READY_S = 180.0
-ANSWER_S = 90.0
+_READY_S = 180.0
+_ANSWER_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def start(directory: Path | str, name: str, args: Sequence[str], port: int | Non
         app = replace(app, process=spawn([sys.executable, "-m", args[0], *own, *args[1:]], app.log))
         _write(home, {**apps, name: app})
         (app.directory / "pid").write_text(f"{app.process.pid if app.process else ''}\n")
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     while True:
         with contextlib.suppress(OSError, ValueError):
             if describe(app)["name"] == name:
@@ -78,7 +78,7 @@ def start(directory: Path | str, name: str, args: Sequence[str], port: int | Non
         if not alive(app.process):
             raise ApplicationFailed(name, f"ended at once ({_last_line(app.log)})", app.log)
         if time.monotonic() > deadline:
-            raise ApplicationFailed(name, f"did not answer at {app.http} in {READY_S:.0f} s", app.log)
+            raise ApplicationFailed(name, f"did not answer at {app.http} in {_READY_S:.0f} s", app.log)
         time.sleep(0.05)
 
 
@@ -150,7 +150,7 @@ def _request(app: App, method: str, path: str, body: dict[str, Any] | None) -> d
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{app.http}{path}", data=data, method=method)  # noqa: S310 - our own http URL
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback needs no proxy
-    with opener.open(request, timeout=ANSWER_S) as answer:
+    with opener.open(request, timeout=_ANSWER_S) as answer:
         read: dict[str, Any] = json.load(answer)
         return read
 

@@ -22,13 +22,13 @@ from lab.errors import LabError
 from lab.records import Record, RecordFile, describe
 from lab.value import decode
 
-COMMIT_S = 0.5
-SESSION_MS = 45_000  # the default of librdkafka
-CLOSE_COMMIT_S = 30.0
-Positions = dict[tuple[str, int], int]
+_COMMIT_S = 0.5
+_SESSION_MS = 45_000  # the default of librdkafka
+_CLOSE_COMMIT_S = 30.0
+_Positions = dict[tuple[str, int], int]
 
 
-class Billing:
+class _Billing:
     """The application; `run` is one client's life."""
 
     role = "consumer"
@@ -41,7 +41,7 @@ class Billing:
         topics: tuple[str, ...],
         isolation: str,
         first: str,
-        session_ms: int = SESSION_MS,
+        session_ms: int = _SESSION_MS,
     ) -> None:
         self._session_ms = session_ms
         self.name = name
@@ -68,7 +68,7 @@ class Billing:
             consumer.close()
 
     def _consume(self, consumer: Consumer, place: Place, stopping: threading.Event) -> None:
-        positions: Positions = {}  # processed, written down, not yet committed
+        positions: _Positions = {}  # processed, written down, not yet committed
 
         def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
             _commit(consumer, _taken(positions, partitions))
@@ -86,11 +86,11 @@ class Billing:
                 self._process(message, place)
                 positions[message.topic(), message.partition()] = message.offset() + 1
             self._records.flush()
-            if positions and time.monotonic() - committed > COMMIT_S:
+            if positions and time.monotonic() - committed > _COMMIT_S:
                 if _commit(consumer, positions):
                     positions.clear()
                 committed = time.monotonic()
-        deadline = time.monotonic() + CLOSE_COMMIT_S
+        deadline = time.monotonic() + _CLOSE_COMMIT_S
         while positions and not _commit(consumer, positions):
             if time.monotonic() > deadline:
                 raise LabError(f"group {self._group} could not commit its last offsets at {place.cluster}")
@@ -152,12 +152,12 @@ class Billing:
         }
 
 
-def _taken(positions: Positions, partitions: list[TopicPartition]) -> Positions:
+def _taken(positions: _Positions, partitions: list[TopicPartition]) -> _Positions:
     keys = [(each.topic, each.partition) for each in partitions]
     return {key: positions.pop(key) for key in keys if key in positions}
 
 
-def _commit(consumer: Consumer, positions: Positions) -> bool:
+def _commit(consumer: Consumer, positions: _Positions) -> bool:
     """Commits for good; False when it should be tried again (coordinator away, rebalance under way)."""
     if not positions:
         return True
@@ -182,7 +182,7 @@ def main(argv: list[str] | None = None) -> None:
         choices=["earliest", "none"],
         help="the very first client commits the start offsets where the group has none; none: it never does",
     )
-    parser.add_argument("--session-ms", type=int, default=SESSION_MS, help="until a client that died is forgotten")
+    parser.add_argument("--session-ms", type=int, default=_SESSION_MS, help="until a client that died is forgotten")
     options = parser.parse_args(argv)
     try:
         place = place_of(options)
@@ -190,9 +190,9 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(str(error))
     group = options.group or options.name
     topics = tuple(options.topics.split(","))
-    about = {"name": options.name, "role": Billing.role, "topics": topics, "group": group}
+    about = {"name": options.name, "role": _Billing.role, "topics": topics, "group": group}
     describe(options.directory, about)
-    billing = Billing(
+    billing = _Billing(
         options.name, options.directory, group, topics, options.isolation, options.first, options.session_ms
     )
     serve(billing, options.directory, options.port, place)

@@ -22,9 +22,9 @@ from lab.jars import cache, jars, java, options
 from lab.process import Process, alive, end, find, kill, send, spawn
 
 HOST = "127.0.0.1"
-PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
-DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
-HEAP = (
+_PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
+_DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
+_HEAP = (
     "-Xms128m",
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -32,7 +32,7 @@ HEAP = (
     "-Xlog:disable",
     "-Xshare:auto",
 )
-TRAINED = "classes.jsa"
+_TRAINED = "classes.jsa"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
@@ -151,7 +151,7 @@ def start(broker: Broker, train: bool = False) -> Process:
     Raises ToolMissing, LabError.
     """
     settings = broker.home / "server.properties"
-    extra = [*(archive.writing(broker.home / TRAINED) if train else []), marker(broker)]
+    extra = [*(archive.writing(broker.home / _TRAINED) if train else []), marker(broker)]
     return spawn([*_java(broker), *extra, "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
 
 
@@ -160,7 +160,7 @@ def stop_all(brokers: Iterable[Broker], grace: float = 15.0) -> None:
     stopped = {broker.home: process for broker in brokers if (process := running(broker))}
     if end(list(stopped.values()), grace):
         for home in stopped:
-            archive.adopt(home / TRAINED)
+            archive.adopt(home / _TRAINED)
 
 
 def kill_hard(broker: Broker) -> None:
@@ -179,12 +179,12 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
     """Ports on 127.0.0.1 that nobody listens on and that are not in `taken`. Raises LabError."""
     free: list[int] = []
     unusable = set(taken)
-    for port in random.sample(PORTS, len(PORTS)):
+    for port in random.sample(_PORTS, len(_PORTS)):
         if len(free) == count:
             return free
         if port not in unusable and _bindable(port):
             free.append(port)
-    raise LabError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop}")
+    raise LabError(f"no {count} free ports on {HOST} between {_PORTS.start} and {_PORTS.stop}")
 
 
 def free_decade() -> int:
@@ -192,7 +192,7 @@ def free_decade() -> int:
 
     It is this process's until its end: seconds pass until a proxy or a broker listens there.
     """
-    for decade in random.sample(DECADES, len(DECADES)):
+    for decade in random.sample(_DECADES, len(_DECADES)):
         if all(_bindable(decade + number) for number in range(1, 10)) and _reserved(decade):
             return decade
     raise LabError(f"no ten free ports in a row on {HOST}")
@@ -267,7 +267,7 @@ def _blanks(broker: Broker) -> dict[str, str | int | Path]:
 
 def _java(broker: Broker) -> list[str]:
     logs = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
-    return [java(), *HEAP, *options(), *archive.reading(), *logs, "-cp", f"{jars()}/*"]
+    return [java(), *_HEAP, *options(), *archive.reading(), *logs, "-cp", f"{jars()}/*"]
 
 
 def _bindable(port: int) -> bool:

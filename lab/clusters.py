@@ -28,8 +28,8 @@ from lab.errors import BrokerFailed, LabError
 from lab.jars import jars, java
 from lab.process import alive
 
-READY_S = 180.0  # on an idle machine 3 to 7 s
-DEFAULT_DIRECTORY = Path(".watershed/lab")
+_READY_S = 180.0  # on an idle machine 3 to 7 s
+_DEFAULT_DIRECTORY = Path(".watershed/lab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _refreshed(lab: Lab) -> Lab:
 def _await_ready(cluster: Cluster, only: Sequence[int] | None = None) -> None:
     """Until metadata names the awaited brokers (all, or `only` these ids) as live."""
     awaited = [each for each in cluster.brokers if only is None or each.id in only]
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     for broker in awaited:
         while not _listens(broker):
             _check(broker, deadline)
@@ -252,7 +252,7 @@ def _check(broker: Broker, deadline: float) -> None:
     if not alive(broker.process):
         raise BrokerFailed(broker.alias, broker.id, f"ended ({brokers_.last_words(broker)})", broker.log)
     if time.monotonic() > deadline:
-        raise BrokerFailed(broker.alias, broker.id, f"was not ready after {READY_S:.0f} s", broker.log)
+        raise BrokerFailed(broker.alias, broker.id, f"was not ready after {_READY_S:.0f} s", broker.log)
 
 
 def _listens(broker: Broker) -> bool:

@@ -15,8 +15,8 @@ from lab.jars import jars, java
 
 Protocol = Literal["classic", "consumer", "share"]
 
-IDLE_MS = 30_000
-PATIENCE_S = 300.0
+_IDLE_MS = 30_000
+_PATIENCE_S = 300.0
 _NULL = "<null>"
 _NO_HEADERS = "NO_HEADERS"
 _TOOLS = {"classic": "ConsoleConsumer", "consumer": "ConsoleConsumer", "share": "ConsoleShareConsumer"}
@@ -45,7 +45,7 @@ def consume(bootstrap: str, topic: str, group: str, protocol: Protocol, count: i
     command = [java(), *_JVM, f"-Dlog4j2.configurationFile={LOG_CONFIG.with_name('log4j2-console.properties')}"]
     command += ["-cp", f"{jars()}/*", f"org.apache.kafka.tools.consumer.{_TOOLS[protocol]}"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group]
-    command += ["--max-messages", str(count), "--timeout-ms", str(IDLE_MS)]
+    command += ["--max-messages", str(count), "--timeout-ms", str(_IDLE_MS)]
     if protocol != "share":
         command += ["--isolation-level", "read_committed"]
         command += ["--command-property", f"group.protocol={protocol}"]
@@ -54,9 +54,9 @@ def consume(bootstrap: str, topic: str, group: str, protocol: Protocol, count: i
         command += ["--formatter-property", f"print.{field}=true"]
     command += ["--formatter-property", f"null.literal={_NULL}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise LabError(f"the {protocol} consumer of group {group} did not end within {PATIENCE_S:.0f} s") from None
+        raise LabError(f"the {protocol} consumer of group {group} did not end within {_PATIENCE_S:.0f} s") from None
     found = [printed(line) for line in done.stdout.splitlines()]
     if done.returncode or len(found) != count:
         last = [line for line in done.stderr.splitlines() if "Processed a total" not in line][-3:]

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from lab.errors import LabError
 
-CLOSE_S = 60.0
+_CLOSE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Application(Protocol):
         ...
 
 
-class Conflict(LabError):
+class _Conflict(LabError):
     """The application runs at another cluster; it must be stopped first."""
 
 
@@ -82,7 +82,7 @@ class Switch:
             if self._running():
                 if self._place != place:
                     at = self._place.cluster if self._place else "?"
-                    raise Conflict(f"{self._application.name} runs at {at}; stop it first")
+                    raise _Conflict(f"{self._application.name} runs at {at}; stop it first")
                 return
             self._remember(place, "running")
             self._stopping = threading.Event()
@@ -95,9 +95,9 @@ class Switch:
         with self._lock:
             self._stopping.set()
             if self._thread:
-                self._thread.join(CLOSE_S)
+                self._thread.join(_CLOSE_S)
                 if self._thread.is_alive():
-                    raise LabError(f"{self._application.name} did not close its client in {CLOSE_S:.0f} s")
+                    raise LabError(f"{self._application.name} did not close its client in {_CLOSE_S:.0f} s")
             if remember and self._place:
                 self._remember(self._place, "stopped")
 
@@ -191,7 +191,7 @@ def _handler(switch: Switch) -> type[BaseHTTPRequestHandler]:
                 else:
                     self._answer(404, {"error": f"no {self.path} here; there is POST /stop and POST /start"})
                     return
-            except Conflict as error:
+            except _Conflict as error:
                 self._answer(409, {"error": str(error), **switch.describe()})
             except ValueError as error:
                 self._answer(400, {"error": str(error)})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-API_VERSIONS, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 3, 17, 36
+API_VERSIONS, _METADATA, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 3, 17, 36
 Answer = Callable[[int, int], bytes | None]  # api key, version → body; None closes the connection
 # An ApiVersions answer with a null array: with its length and its correlation id 28 bytes, at which librdkafka aborts.
 NULL_ARRAY: Final = b"\0\0" + b"\0" + b"\0" * 17
@@ -68,7 +68,7 @@ def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
 
     def answer(key: int, version: int) -> bytes | None:
         if key == API_VERSIONS:
-            ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, highest))
+            ranges = ((API_VERSIONS, 0, 3), (_METADATA, 0, highest))
             return b"\0\0\3" + b"".join(struct.pack(">hhh", *each) + b"\0" for each in ranges) + b"\0\0\0\0\0"
         brokers = [
             struct.pack(">ih9si", number, 9, b"127.0.0.1", port) + b"\xff\xff"
@@ -83,7 +83,7 @@ def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
 def asks_password(key: int, version: int) -> bytes | None:
     """A broker that asks for SASL PLAIN, and hangs up with what it was told."""
     if key == API_VERSIONS:
-        ranges = ((API_VERSIONS, 0, 3), (METADATA, 0, 8), (SASL_HANDSHAKE, 0, 1), (SASL_AUTHENTICATE, 0, 1))
+        ranges = ((API_VERSIONS, 0, 3), (_METADATA, 0, 8), (_SASL_HANDSHAKE, 0, 1), (_SASL_AUTHENTICATE, 0, 1))
         if version >= 3:
             return (
                 b"\0\0"
@@ -93,6 +93,6 @@ def asks_password(key: int, version: int) -> bytes | None:
             )
         rows = b"".join(struct.pack(">hhh", *each) for each in ranges)
         return b"\0\0" + struct.pack(">i", len(ranges)) + rows + (bytes(4) if version else b"")
-    if key == SASL_HANDSHAKE:
+    if key == _SASL_HANDSHAKE:
         return b"\0\0" + struct.pack(">i", 1) + b"\0\5PLAIN"
     return None

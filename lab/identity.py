@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote_plus
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 ISSUER, AUDIENCE = "https://identity.example.internal", "kafka"
 
 
@@ -47,7 +47,7 @@ class Identity:
             def log_message(self, format: str, *args: Any) -> None:
                 """Silent."""
 
-        self._server = ThreadingHTTPServer((HOST, 0), Handler)
+        self._server = ThreadingHTTPServer((_HOST, 0), Handler)
         threading.Thread(target=self._server.serve_forever, name="identity", daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -61,11 +61,11 @@ class Identity:
 
     @property
     def token_endpoint(self) -> str:
-        return f"http://{HOST}:{self._server.server_port}/token"
+        return f"http://{_HOST}:{self._server.server_port}/token"
 
     @property
     def keys_endpoint(self) -> str:
-        return f"http://{HOST}:{self._server.server_port}/keys"
+        return f"http://{_HOST}:{self._server.server_port}/keys"
 
     def keys(self) -> dict[str, Any]:
         """The JSON Web Key Set (RFC 7517)."""

@@ -22,8 +22,8 @@ from lab import checksums
 from lab.errors import LabError, ToolMissing
 
 POM = Path(__file__).with_name("pom.xml")
-LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
-HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
+_LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
+_HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
 
 
 def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
@@ -59,11 +59,11 @@ def java(environ: Mapping[str, str] | None = None) -> str:
     found = shutil.which("java", path=f"{java_home}/bin") if java_home else None
     found = found or shutil.which("java", path=environ.get("PATH", ""))
     if found is None:
-        raise ToolMissing("java", "no java found", f"Kafka needs Java {LEAST_JAVA} or newer, {HOW_TO_GET}")
+        raise ToolMissing("java", "no java found", f"Kafka needs Java {_LEAST_JAVA} or newer, {_HOW_TO_GET}")
     version = _version(found)
-    if version is None or version < LEAST_JAVA:
+    if version is None or version < _LEAST_JAVA:
         says = f"Java {version}" if version else "no Java that tells its version"
-        raise ToolMissing("java", f"{found} is {says}", f"Kafka needs Java {LEAST_JAVA} or newer, {HOW_TO_GET}")
+        raise ToolMissing("java", f"{found} is {says}", f"Kafka needs Java {_LEAST_JAVA} or newer, {_HOW_TO_GET}")
     return os.path.abspath(found)
 
 
@@ -115,7 +115,7 @@ def _download(pom: Path, scratch: Path, environ: Mapping[str, str]) -> Path:
     java(environ)
     maven = shutil.which("mvn", path=environ.get("PATH", ""))
     if maven is None:
-        raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {HOW_TO_GET}")
+        raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {_HOW_TO_GET}")
     target = scratch / "jars"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]

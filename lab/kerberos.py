@@ -20,7 +20,7 @@ from lab.broker import HOST, free_ports
 from lab.errors import LabError, ToolMissing
 
 REALM = "LAB.EXAMPLE.INTERNAL"
-PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
+_PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Realm:
 
 def missing() -> list[str]:
     """The programs that are not on the search path."""
-    return [name for name in PROGRAMS if _found(name) is None]
+    return [name for name in _PROGRAMS if _found(name) is None]
 
 
 @contextlib.contextmanager

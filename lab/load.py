@@ -23,8 +23,8 @@ from lab.errors import LabError
 from lab.records import describe, description
 from lab.value import KEYS, encode, key_bytes, partition_of
 
-TRANSACTION = 20_000  # records of a preload's transaction
-FLUSH_S = 120.0
+_TRANSACTION = 20_000  # records of a preload's transaction
+_FLUSH_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def load(
             raise LabError(f"transactions for {topic} at {cluster} failed: {why}") from None
     else:
         write(0, records)
-    left = producer.flush(FLUSH_S)
+    left = producer.flush(_FLUSH_S)
     if left or failures:
-        why = failures[0] if failures else f"not acknowledged in {FLUSH_S:.0f} s"
+        why = failures[0] if failures else f"not acknowledged in {_FLUSH_S:.0f} s"
         raise LabError(f"{left or len(failures)} records for {topic} at {cluster} were not written: {why}")
     counts = {partition: before.counts.get(partition, 0) for partition in range(partitions)}
     for key, (_, partition) in enumerate(targets):
@@ -143,13 +143,13 @@ def create_topics(bootstrap: str, topics: list[str], partitions: int, configs: d
 
 def _in_transactions(producer: Producer, records: int, write: Callable[[int, int], None]) -> None:
     producer.init_transactions(60)
-    starts = range(0, records, TRANSACTION)
+    starts = range(0, records, _TRANSACTION)
     for turn, start in enumerate(starts):
-        count = min(TRANSACTION, records - start)
+        count = min(_TRANSACTION, records - start)
         if turn == len(starts) - 2:
             producer.begin_transaction()
             write(start, count)
-            producer.flush(FLUSH_S)
+            producer.flush(_FLUSH_S)
             producer.abort_transaction(60)
         producer.begin_transaction()
         write(start, count)

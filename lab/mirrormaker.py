@@ -23,9 +23,9 @@ from lab.errors import LabError
 from lab.jars import jars, java, options
 from lab.process import Process, alive, end, send, spawn
 
-READY_S = 180.0
-STOP_S = 60.0
-JVM = (
+_READY_S = 180.0
+_STOP_S = 60.0
+_JVM = (
     "-Xms256m",
     "-Xmx2g",
     "-server",
@@ -37,8 +37,8 @@ JVM = (
     "-Djava.awt.headless=true",
     "-Xlog:disable",
 )
-CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
-CHECKPOINTS = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
+_CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+_CHECKPOINTS = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class MirrorMaker:
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Create the connector and wait until all of its tasks run. Raises LabError when one fails."""
         self._ask("PUT", f"/connectors/{name}/config", config)
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + _READY_S
         while True:
             states = self.states(name)
             if "FAILED" in states:
@@ -64,7 +64,7 @@ class MirrorMaker:
             if len(states) > 1 and set(states) == {"RUNNING"}:
                 return
             if time.monotonic() > deadline:
-                raise LabError(f"connector {name} has no running task after {READY_S:.0f} s, see {self.log}")
+                raise LabError(f"connector {name} has no running task after {_READY_S:.0f} s, see {self.log}")
             time.sleep(0.05)
 
     def states(self, name: str) -> list[str]:
@@ -77,7 +77,7 @@ class MirrorMaker:
 
     def delete(self, name: str) -> None:
         self._ask("DELETE", f"/connectors/{name}")
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + _READY_S
         while self.states(name) and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -121,9 +121,9 @@ def start(home: Path, target: str, more: Mapping[str, str] | None = None) -> Mir
     settings.write_text("".join(f"{key}={value}\n" for key, value in worker.items()))
     places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
     main = ["org.apache.kafka.connect.cli.ConnectStandalone", str(settings)]
-    process = spawn([java(), *JVM, *options(), *places, *main], home / "output.log")
+    process = spawn([java(), *_JVM, *options(), *places, *main], home / "output.log")
     running = MirrorMaker(home, port, process)
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     while True:
         try:
             running._ask("GET", "/connectors")
@@ -141,7 +141,7 @@ def connector(source: str, target: str, alias: str, topics: str, more: Mapping[s
     Only what one broker a cluster needs (replication factor 1) differs from the defaults; `more` overrides.
     """
     return {
-        "connector.class": CONNECTOR,
+        "connector.class": _CONNECTOR,
         **_clusters(source, target, alias),
         "topics": topics,
         "replication.factor": "1",
@@ -157,7 +157,7 @@ def checkpoints(source: str, target: str, alias: str, topics: str, more: Mapping
     It has no task while no group has committed offsets of `topics`, and `MirrorMaker.put` waits for one.
     """
     return {
-        "connector.class": CHECKPOINTS,
+        "connector.class": _CHECKPOINTS,
         **_clusters(source, target, alias),
         "topics": topics,
         "checkpoints.topic.replication.factor": "1",
@@ -175,7 +175,7 @@ def _clusters(source: str, target: str, alias: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Dedicated:
+class _Dedicated:
     """`connect-mirror-maker.sh` as people run it: its notes are topics on the clusters. `home` holds its properties and
     its log."""
 
@@ -191,8 +191,8 @@ class Dedicated:
 
     def stop(self) -> None:
         """As by SIGTERM: what it has copied is noted, its group is left. Raises LabError where it had to be killed."""
-        if not end([self.process], grace=STOP_S):
-            raise LabError(f"MirrorMaker 2 did not stop within {STOP_S:.0f} s, see {self.log}")
+        if not end([self.process], grace=_STOP_S):
+            raise LabError(f"MirrorMaker 2 did not stop within {_STOP_S:.0f} s, see {self.log}")
 
     def kill(self) -> None:
         send(self.process, signal.SIGKILL)
@@ -201,7 +201,7 @@ class Dedicated:
 
 def dedicated(
     home: Path, source: tuple[str, str], target: tuple[str, str], topics: str, more: Mapping[str, str] | None = None
-) -> Dedicated:
+) -> _Dedicated:
     """A process of its own that copies `topics` (a regular expression) from `source` to `target`, each (alias,
     bootstrap). It does not wait: the first records may take half a minute. Raises ToolMissing.
 
@@ -228,11 +228,11 @@ def dedicated(
         "sync.topic.acls.enabled": "false",  # no authorizer here
         "refresh.topics.interval.seconds": "5",
         "plugin.discovery": "service_load",
-        "task.shutdown.graceful.timeout.ms": f"{STOP_S / 2 * 1000:.0f}",  # a busy machine needs it for the notes
+        "task.shutdown.graceful.timeout.ms": f"{_STOP_S / 2 * 1000:.0f}",  # a busy machine needs it for the notes
         **(more or {}),
     }
     settings = home / "mm2.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
     main = ["org.apache.kafka.connect.mirror.MirrorMaker", str(settings), "--clusters", there]
-    return Dedicated(home, spawn([java(), *JVM, *options(), *places, *main], home / "output.log"))
+    return _Dedicated(home, spawn([java(), *_JVM, *options(), *places, *main], home / "output.log"))

@@ -21,13 +21,13 @@ from lab.errors import LabError
 from lab.records import Record, RecordFile, describe, read_records
 from lab.value import KEYS, encode, key_bytes
 
-FLUSH_S = 30.0
-IN_FLIGHT = 10_000  # most records that may be sent and not yet acknowledged
-Series = tuple[str, int]  # topic, key
+_FLUSH_S = 30.0
+_IN_FLIGHT = 10_000  # most records that may be sent and not yet acknowledged
+_Series = tuple[str, int]  # topic, key
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class _Settings:
     """What is written and how. `rate` in records a second over all topics; `value_bytes` about."""
 
     topics: tuple[str, ...]
@@ -40,16 +40,16 @@ class Settings:
     abort_every: int = 5
 
 
-class Orders:
+class _Orders:
     """The application; `run` is one client's life. Numbers go on from what the directory holds."""
 
     role = "producer"
 
-    def __init__(self, name: str, directory: Path, settings: Settings) -> None:
+    def __init__(self, name: str, directory: Path, settings: _Settings) -> None:
         self.name = name
         self._settings = settings
         self._records = RecordFile(directory)
-        self._numbers: dict[Series, int] = {}
+        self._numbers: dict[_Series, int] = {}
         for record in read_records(directory):
             self._numbers[record.origin, record.key] = record.number
         self._failed = 0
@@ -58,7 +58,7 @@ class Orders:
         self._open = directory / "open"
         if self._open.exists():
             series = [(topic, key) for topic in settings.topics for key in range(settings.keys)]
-            self._numbers |= {each: self._numbers.get(each, 0) + IN_FLIGHT for each in series}
+            self._numbers |= {each: self._numbers.get(each, 0) + _IN_FLIGHT for each in series}
 
     def counts(self) -> dict[str, int]:
         return {"acked": self._records.count, "failed": self._failed}
@@ -77,24 +77,24 @@ class Orders:
         self._open.unlink(missing_ok=True)
 
     def _stream(self, producer: Producer, place: Place, stopping: threading.Event) -> None:
-        pace = Pace(self._settings.rate)
+        pace = _Pace(self._settings.rate)
         while not stopping.is_set():
             for _ in range(pace.due()):
                 self._send(producer, self._next(), self._records.add, place)
             producer.poll(0.01)
             self._records.flush()
-        left = producer.flush(FLUSH_S)
+        left = producer.flush(_FLUSH_S)
         if left:
             producer.purge()
             producer.flush(1)
 
     def _transactions(self, producer: Producer, place: Place, stopping: threading.Event) -> None:
         _persist(lambda: producer.init_transactions(30), stopping)
-        pace = Pace(self._settings.rate)
+        pace = _Pace(self._settings.rate)
         number = 0
         while not stopping.is_set():
             number += 1
-            sent: list[Series] = []
+            sent: list[_Series] = []
             delivered: list[Record] = []
             began = time.monotonic()
             producer.begin_transaction()
@@ -118,7 +118,7 @@ class Orders:
             for record in delivered:
                 self._records.add(record._replace(time_ms=now))
             self._records.flush()
-        producer.flush(FLUSH_S)
+        producer.flush(_FLUSH_S)
 
     def _commit(self, producer: Producer) -> bool:
         """False: the transaction must be aborted."""
@@ -130,7 +130,7 @@ class Orders:
             raise LabError(f"transaction of {self.name} failed: {error.args[0].str()}") from error
         return True
 
-    def _send(self, producer: Producer, series: Series, acked: Any, place: Place) -> None:
+    def _send(self, producer: Producer, series: _Series, acked: Any, place: Place) -> None:
         topic, key = series
         number = self._numbers[series] = self._numbers.get(series, 0) + 1
         value = encode(self.name, topic, key, number, int(time.time() * 1000), self._settings.value_bytes)
@@ -150,7 +150,7 @@ class Orders:
             except BufferError:
                 producer.poll(0.05)
 
-    def _next(self) -> Series:
+    def _next(self) -> _Series:
         self._turn += 1
         topics = self._settings.topics
         return topics[self._turn % len(topics)], self._turn // len(topics) % self._settings.keys
@@ -177,13 +177,13 @@ class Orders:
             "partitioner": "consistent",
             "compression.type": self._settings.compression,
             "linger.ms": 5,
-            "queue.buffering.max.messages": IN_FLIGHT,
+            "queue.buffering.max.messages": _IN_FLIGHT,
             "reconnect.backoff.max.ms": 1000,
             **({"transactional.id": transactional} if transactional else {}),
         }
 
 
-class Pace:
+class _Pace:
     """How many records are due; what could not be sent in the last second is not made up for."""
 
     def __init__(self, rate: float) -> None:
@@ -227,7 +227,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if not 1 <= options.keys <= KEYS:
         parser.error(f"--keys {options.keys}: there must be 1 to {KEYS}")
-    settings = Settings(
+    settings = _Settings(
         tuple(options.topics.split(",")),
         options.rate,
         options.keys,
@@ -241,9 +241,9 @@ def main(argv: list[str] | None = None) -> None:
         place = place_of(options)
     except LabError as error:
         parser.error(str(error))
-    about = {"name": options.name, "role": Orders.role, "topics": settings.topics, "group": None}
+    about = {"name": options.name, "role": _Orders.role, "topics": settings.topics, "group": None}
     describe(options.directory, about)
-    serve(Orders(options.name, options.directory, settings), options.directory, options.port, place)
+    serve(_Orders(options.name, options.directory, settings), options.directory, options.port, place)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import json, os, sys
 with open("called", "a") as told:
     told.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
 """
-TOOLS = (
+_TOOLS = (
     "kafka-acls",
     "kafka-configs",
     "kafka-topics",
@@ -27,7 +27,7 @@ TOOLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pasted:
+class _Pasted:
     """code, out and err: bash's. calls: the tools that were called, each with its arguments. files: what else is in the
     folder afterwards."""
 
@@ -38,7 +38,7 @@ class Pasted:
     files: tuple[str, ...]
 
 
-def paste(script: str, folder: Path, tools: Sequence[str] = TOOLS) -> Pasted:
+def paste(script: str, folder: Path, tools: Sequence[str] = _TOOLS) -> _Pasted:
     """Give bash the script in an empty folder below `folder`, which must hold none of these names yet."""
     stubs, here = folder / "tools", folder / "here"
     for each in (stubs, here):
@@ -52,7 +52,7 @@ def paste(script: str, folder: Path, tools: Sequence[str] = TOOLS) -> Pasted:
     )
     called = here / "called"
     calls = called.read_text().splitlines() if called.exists() else []
-    return Pasted(
+    return _Pasted(
         done.returncode,
         done.stdout,
         done.stderr,

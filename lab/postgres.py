@@ -25,13 +25,13 @@ from lab.broker import free_ports
 from lab.errors import LabError
 from lab.process import Process, alive, send, spawn, wait
 
-DEBIAN = Path("/usr/lib/postgresql")
-READY_S = 60.0
-SIGINT = 2  # a fast shutdown: clients are disconnected
+_DEBIAN = Path("/usr/lib/postgresql")
+_READY_S = 60.0
+_SIGINT = 2  # a fast shutdown: clients are disconnected
 
 
 @dataclass(frozen=True, slots=True)
-class Postgres:
+class _Postgres:
     """A server that runs, with an empty database `airflow`."""
 
     url: str
@@ -49,24 +49,24 @@ def missing() -> str:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running() -> Iterator[_Postgres]:
     """A fresh server in a folder of its own; both are gone afterwards. Raises LabError."""
     if why := missing():
         raise LabError(why)
     # Not below a caller's folder: the server's user must be able to come there.
     directory = Path(tempfile.mkdtemp(prefix="watershed-postgres-"))
-    server: Postgres | None = None
+    server: _Postgres | None = None
     try:
         server = _start(directory)
         yield server
     finally:
         if server is not None:
-            send(server.process, SIGINT)
+            send(server.process, _SIGINT)
             wait(server.process, 20.0)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start(directory: Path) -> Postgres:
+def _start(directory: Path) -> _Postgres:
     programs, user = _programs(), _user() if os.getuid() == 0 else None
     assert programs is not None
     password, port = secrets.token_hex(16), free_ports(1)[0]
@@ -80,19 +80,19 @@ def _start(directory: Path) -> Postgres:
     told = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={directory}", "-c", "fsync=off"]
     argv = _as(user, [programs / "postgres", "-D", data, "-p", port, *told])
     process = spawn(argv, directory / "log")
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     environ = {"PGPASSWORD": password, "PATH": os.environ.get("PATH", "")}
     create = [str(programs / "createdb"), "-h", "127.0.0.1", "-p", str(port), "-U", "airflow", "airflow"]
     while subprocess.run(create, env=environ, capture_output=True, check=False).returncode != 0:
         if not alive(process) or time.monotonic() > deadline:
             raise LabError(f"Postgres did not start: {(directory / 'log').read_text(errors='replace')[-1000:]}")
         time.sleep(0.2)
-    return Postgres(f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{port}/airflow", directory, process)
+    return _Postgres(f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{port}/airflow", directory, process)
 
 
 def _programs() -> Path | None:
     """The newest version's folder of programs."""
-    found = [path for path in DEBIAN.glob("*/bin") if (path / "initdb").exists()]
+    found = [path for path in _DEBIAN.glob("*/bin") if (path / "initdb").exists()]
     if found:
         return max(found, key=lambda path: float(path.parent.name))
     there = shutil.which("initdb")

@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 _CHUNK = 64 << 10
 _HOLDS = 1 << 20  # bytes a direction of a connection holds before it stops reading
 _TICK_S = 0.004
@@ -66,7 +66,7 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{_HOST}:{self.port}"
 
     def accept(self) -> None:
         """Take connections (again)."""
@@ -102,7 +102,7 @@ class Proxy:
 
     async def _accept(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._connected, HOST, self.port, backlog=256, limit=_CHUNK)
+            self._server = await asyncio.start_server(self._connected, _HOST, self.port, backlog=256, limit=_CHUNK)
             self.port = self._server.sockets[0].getsockname()[1]
 
     async def _refuse(self) -> None:

@@ -19,10 +19,10 @@ from lab.errors import LabError
 from lab.jars import jars, java
 from lab.process import Process, alive, end, spawn
 
-POM = Path(__file__).with_name("registry.pom.xml")
-API = "/apis/ccompat/v7"
-READY_S = 120.0  # two side by side: 25 s on two cores that are busy with other tests
-JVM = ("-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
+_POM = Path(__file__).with_name("registry.pom.xml")
+_API = "/apis/ccompat/v7"
+_READY_S = 120.0  # two side by side: 25 s on two cores that are busy with other tests
+_JVM = ("-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Registry:
     @property
     def url(self) -> str:
         """The root of the Confluent-compatible API."""
-        return f"http://{HOST}:{self.port}{API}"
+        return f"http://{HOST}:{self.port}{_API}"
 
     @property
     def log(self) -> Path:
@@ -48,25 +48,25 @@ class Registry:
 
 def program(environ: Mapping[str, str] | None = None) -> Path:
     """The runnable jar; fetched and unpacked when it is not there yet. Raises ToolMissing, LabError."""
-    found = sorted(jars(POM, environ, name="registry").glob("*-runner.jar"))
+    found = sorted(jars(_POM, environ, name="registry").glob("*-runner.jar"))
     if len(found) != 1:
-        raise LabError(f"the archive that {POM} names holds {len(found)} runnable jars, not one")
+        raise LabError(f"the archive that {_POM} names holds {len(found)} runnable jars, not one")
     return found[0]
 
 
-def launch(home: Path) -> Registry:
+def _launch(home: Path) -> Registry:
     """An empty registry, about to answer. Raises ToolMissing, LabError."""
     jar = program()
     home.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     where = [f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN"]
-    process = spawn([java(), *JVM, *where, "-jar", str(jar)], home / "output.log", dict(os.environ))
+    process = spawn([java(), *_JVM, *where, "-jar", str(jar)], home / "output.log", dict(os.environ))
     return Registry(home, port, process)
 
 
 def ready(registry: Registry) -> Registry:
     """Waits until it answers. Raises LabError when it ends instead."""
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     while not _answers(registry):
         if not alive(registry.process) or time.monotonic() > deadline:
             registry.stop()
@@ -80,7 +80,7 @@ def running(home: Path, count: int = 1) -> Iterator[list[Registry]]:
     """`count` registries that know nothing of each other, started side by side, ended with the block."""
     started: list[Registry] = []
     try:
-        started += (launch(home / f"registry-{number}") for number in range(count))
+        started += (_launch(home / f"registry-{number}") for number in range(count))
         yield [ready(each) for each in started]
     finally:
         for each in started:
@@ -90,7 +90,7 @@ def running(home: Path, count: int = 1) -> Iterator[list[Registry]]:
 def _answers(registry: Registry) -> bool:
     connection = http.client.HTTPConnection(HOST, registry.port, timeout=5)
     try:
-        connection.request("GET", f"{API}/subjects")
+        connection.request("GET", f"{_API}/subjects")
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

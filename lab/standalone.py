@@ -24,12 +24,12 @@ from lab.errors import LabError, ToolMissing
 from lab.jars import java
 from lab.process import Process
 
-HOST = "127.0.0.1"
-READY_S = 120.0  # on an idle machine 3 s
+_HOST = "127.0.0.1"
+_READY_S = 120.0  # on an idle machine 3 s
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-LISTENS = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:(\d+))")
-REGISTERED = re.compile(r"Successfully registered with master")
+_MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+_LISTENS = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:(\d+))")
+_REGISTERED = re.compile(r"Successfully registered with master")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Standalone:
         kept.mkdir(parents=True, exist_ok=True)
         options = f"-Dspark.master.rest.enabled=false -Dspark.deploy.recoveryDirectory={kept}"
         options += " -Dspark.deploy.recoveryMode=FILESYSTEM"
-        arguments = ["--host", HOST, "--port", again, "--webui-port", "0"]
-        self._master = self._spawn(MASTER, arguments, log, {"SPARK_MASTER_OPTS": f"{JAVA_OPTIONS} {options}"})
-        found = _await(lambda: LISTENS.search(_text(log), heard), self._master, log)
+        arguments = ["--host", _HOST, "--port", again, "--webui-port", "0"]
+        self._master = self._spawn(_MASTER, arguments, log, {"SPARK_MASTER_OPTS": f"{JAVA_OPTIONS} {options}"})
+        found = _await(lambda: _LISTENS.search(_text(log), heard), self._master, log)
         self.url = found[1]
 
     def kill_master(self) -> None:
@@ -133,12 +133,12 @@ class Standalone:
         arguments += ["--memory", self.memory, "--work-dir", str(work), self.url]
         log = self.directory / f"worker-{number}.log"
         options = {"SPARK_WORKER_OPTS": JAVA_OPTIONS, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
-        self._workers[number] = self._spawn(WORKER, arguments, log, options)
+        self._workers[number] = self._spawn(_WORKER, arguments, log, options)
         return number
 
     def _until_registered(self, number: int) -> None:
         log = self.directory / f"worker-{number}.log"
-        _await(lambda: REGISTERED.search(_text(log)), self._workers[number], log)
+        _await(lambda: _REGISTERED.search(_text(log)), self._workers[number], log)
 
     def _spawn(self, role: str, arguments: list[str], log: Path, extra: dict[str, str]) -> Process:
         home = _spark_home()
@@ -148,8 +148,8 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_CONF_DIR": str(self.directory / "conf"),  # not there: nothing but what is said here
             "SPARK_LOCAL_DIRS": str(self.directory / "local"),
-            "SPARK_LOCAL_IP": HOST,
-            "SPARK_LOCAL_HOSTNAME": HOST,
+            "SPARK_LOCAL_IP": _HOST,
+            "SPARK_LOCAL_HOSTNAME": _HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             **extra,
             **self.environ,
@@ -168,12 +168,12 @@ def _spark_home() -> Path:
 
 
 def _await(condition: Callable[[], re.Match[str] | None], running: Process, log: Path) -> re.Match[str]:
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + _READY_S
     while (found := condition()) is None:
         if not process.alive(running):
             raise LabError(f"a process of the Spark cluster ended: {_text(log).strip()[-500:]}; its log: {log}")
         if time.monotonic() > deadline:
-            raise LabError(f"a process of the Spark cluster was not ready within {READY_S:.0f} s; its log: {log}")
+            raise LabError(f"a process of the Spark cluster was not ready within {_READY_S:.0f} s; its log: {log}")
         time.sleep(0.1)
     return found
 

@@ -13,10 +13,10 @@ import zlib
 from typing import NamedTuple
 
 KEYS = 1 << 20  # most keys of a topic: the account packs key and number into one integer
-PADDING = (b"the quick brown fox jumps over the lazy dog while rivers part at the watershed; " * 64)[:4096]
+_PADDING = (b"the quick brown fox jumps over the lazy dog while rivers part at the watershed; " * 64)[:4096]
 
 
-class Numbered(NamedTuple):
+class _Numbered(NamedTuple):
     """Which record a value is."""
 
     app: str
@@ -29,14 +29,14 @@ def encode(app: str, topic: str, key: int, number: int, at_ms: int, size: int = 
     """A value of about `size` bytes (never shorter than its fields); the padding differs between records."""
     head = f'{{"app":"{app}","topic":"{topic}","key":{key},"n":{number},"at":{at_ms},"pad":"'.encode()
     start = (key + number) % 80
-    return b'%s%s"}' % (head, PADDING[start : start + max(0, size - len(head) - 2)])
+    return b'%s%s"}' % (head, _PADDING[start : start + max(0, size - len(head) - 2)])
 
 
-def decode(value: bytes) -> Numbered:
+def decode(value: bytes) -> _Numbered:
     """Raises ValueError when the value is not one of ours."""
     try:
         fields = json.loads(value)
-        return Numbered(fields["app"], fields["topic"], fields["key"], fields["n"])
+        return _Numbered(fields["app"], fields["topic"], fields["key"], fields["n"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"not a value of the sample applications: {value[:80]!r}") from error
 

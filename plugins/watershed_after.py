@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from cutover.observations import LogsSeen, Observation
     from topology.plan import Plan
 
-POLL_SECONDS = 30.0
+_POLL_SECONDS = 30.0
 LIMIT = timedelta(days=400)
-LOOKING = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-after")
+_LOOKING = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class StragglerWatchOperator(BaseOperator):
 class Soaked(BaseTrigger):
     """Looks again and again who writes to the source; fires when every done wave has soaked, or somebody did."""
 
-    def __init__(self, plan: str, poll_seconds: float = POLL_SECONDS, settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = SETTLE_SECONDS) -> None:
         super().__init__()
         self.plan, self.poll_seconds, self.settle_seconds = plan, poll_seconds, settle_seconds
 
@@ -104,7 +104,7 @@ class Soaked(BaseTrigger):
         watch = WatchApart(frozen_plan(self.plan).read())
         while True:
             try:
-                text, problem, over = await loop.run_in_executor(LOOKING, watch.look)
+                text, problem, over = await loop.run_in_executor(_LOOKING, watch.look)
             except AirflowFailException as broken:
                 text, problem, over = "", str(broken), True
             except AirflowException as trouble:

@@ -13,7 +13,7 @@ from typing import Any
 from clusters.apart import Apart, CallFailed
 from clusters.errors import ClusterError
 
-ANSWER_S = 600.0  # of questions to several clusters, each of which may be slow to answer
+_ANSWER_S = 600.0  # of questions to several clusters, each of which may be slow to answer
 
 
 class AskFailed(Exception):
@@ -35,7 +35,7 @@ def asking() -> Apart:
 def ask_apart(topology: str, function: str, arguments: Mapping[str, Any]) -> Any:
     """`module:function` there, with arguments and answer as JSON. Raises ClusterError, AskFailed."""
     try:
-        return asking().call(topology, name_of(topology), function, arguments, ANSWER_S)
+        return asking().call(topology, name_of(topology), function, arguments, _ANSWER_S)
     except CallFailed as failed:
         if failed.kind == ClusterError.__name__:
             raise

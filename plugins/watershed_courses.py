@@ -21,7 +21,7 @@ STRATEGIES = ("consumers_first", "producers_first", "fenced")
 AS_DECLARED = "as in the file"
 EVERYTHING = "everything"  # what the migration names, as one wave
 WORKER_SECONDS = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
-LONG = ("window", "hold_before", "hold_after", "straggler_watch")
+_LONG = ("window", "hold_before", "hold_after", "straggler_watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _asked(course: Course, step: Step) -> Sequence[str]:
 
 
 def _waits(step: Step) -> bool:
-    return step.actor == "hook" or step.name in LONG or step.usual_ms > WORKER_SECONDS * 1000
+    return step.actor == "hook" or step.name in _LONG or step.usual_ms > WORKER_SECONDS * 1000
 
 
 def _ahead(steps: tuple[Step, ...], at: int) -> Iterator[str]:

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from cutover.observations import ApprovalSeen
     from cutover.procedure import Result
 
-WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
-RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+_WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
+_RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 # Steps that wait in the triggerer are looked at by threads: one each, of which many must fit.
-WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
+_WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 
 
 class CutoverStep:
@@ -111,7 +111,7 @@ class CutoverStep:
         """Do the steps, or leave them for later by deferring. Raises ApprovalNeeded; fails the task when refused."""
         order = self.order(context)
         try:
-            conclude(run_steps(order, self.log, self.approver(order), Patience(WORKER_SECONDS).sleep))
+            _conclude(run_steps(order, self.log, self.approver(order), Patience(WORKER_SECONDS).sleep))
         except ProofNeeded as needed:
             application = attach_or_start(
                 needed.folder,
@@ -120,19 +120,19 @@ class CutoverStep:
                 frozen_plan(order.plan).topology,
                 self.log,
             )
-            self.defer(trigger=ProcessEnded(str(application.folder)), method_name="come_back", timeout=WAIT_LIMIT)
+            self.defer(trigger=ProcessEnded(str(application.folder)), method_name="come_back", timeout=_WAIT_LIMIT)
         except StandbyNeeded as needed:
             order.standby.begin(
                 [*proof_arguments(needed.wanted), "--stay", str(STAY)], frozen_plan(order.plan).topology, self.log
             )
             waiting = ProcessEnded(str(order.standby.process.folder), file=SUMMARY)
-            self.defer(trigger=waiting, method_name="come_back", timeout=WAIT_LIMIT)
+            self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
         except StillWaiting:
             self.wait(order)
 
     def wait(self, order: Order) -> None:
         self.log.info("waiting in the triggerer")
-        self.defer(trigger=StepFinished(order), method_name="come_back", timeout=WAIT_LIMIT)
+        self.defer(trigger=StepFinished(order), method_name="come_back", timeout=_WAIT_LIMIT)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
         """After a proof or a long wait: the journal knows how far the steps are."""
@@ -152,7 +152,7 @@ class CutoverStepOperator(CutoverStep, BaseOperator):
     def __init__(
         self, *, row: Row, kind: Kind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, doc_md=_doc(row), **RETRIES, **kwargs)
+        super().__init__(task_id=row.task, doc_md=_doc(row), **_RETRIES, **kwargs)
         self.told(row, kind, wave, plan, strategy, rehearsal, approval)
 
     def execute(self, context: Any) -> None:
@@ -171,7 +171,9 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     def __init__(
         self, *, row: Row, kind: Kind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=_doc(row), **RETRIES, **kwargs)
+        super().__init__(
+            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=_doc(row), **_RETRIES, **kwargs
+        )
         self.told(row, kind, wave, plan, strategy, rehearsal, approval)
         self.fresh: ApprovalSeen | None = None
 
@@ -276,13 +278,13 @@ class StepFinished(BaseTrigger):
         stop = threading.Event()
         await asyncio.sleep(SETTLE_SECONDS)
         try:
-            text = await asyncio.get_running_loop().run_in_executor(WAITING, finish_apart, self.order, self.log, stop)
+            text = await asyncio.get_running_loop().run_in_executor(_WAITING, finish_apart, self.order, self.log, stop)
         finally:
             stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
         yield TriggerEvent({"seen": text})
 
 
-def conclude(result: Result) -> None:
+def _conclude(result: Result) -> None:
     """A step that was refused fails its task, with what was taken back."""
     if result.exit_code:
         again = "" if result.state == "stopped" else ". To try again, trigger a new run"

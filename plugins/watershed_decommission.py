@@ -51,7 +51,7 @@ class RequirementsOperator(BaseOperator):
                 timeout=LIMIT,
             )
         ti = context["ti"]
-        proof = newest_verdict(run_folder(ti.dag_id, ti.run_id) / self.proof) if self.proof else None
+        proof = _newest_verdict(run_folder(ti.dag_id, ti.run_id) / self.proof) if self.proof else None
         rows, unmet = requirements(moved, migration.decommission.requires, proof, time.time() * 1000)
         if unmet:
             raise AirflowFailException("the source may not be taken down: " + "; ".join(unmet))
@@ -82,7 +82,7 @@ def requirements(
     return rows, unmet
 
 
-def newest_verdict(folder: Any) -> str:
+def _newest_verdict(folder: Any) -> str:
     """`proven, 0 unproven` of the newest attempt in the folder; "" without one."""
     from cutover.evidence.proofs import read_summary
 

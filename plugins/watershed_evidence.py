@@ -13,19 +13,19 @@ from cutover.failover.loss import instant
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, Json
 
-PARTITIONS = 20  # as many rows of a table; the journal has all
-EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below
+_PARTITIONS = 20  # as many rows of a table; the journal has all
+_EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below
 
 
 def evidence_text(wanted: AskApproval) -> str:
     """What the question's evidence says, whatever names are in it."""
     lines = [f"**{wanted.by}** is asked to decide: {_cell(wanted.question)}", ""]
-    named = sorted(wanted.evidence.items(), key=lambda item: item[0] not in SHOWN)
+    named = sorted(wanted.evidence.items(), key=lambda item: item[0] not in _SHOWN)
     for step, outcome in named:
         if not isinstance(outcome, Mapping):
             lines += [f"**{_told(step)}:** {_cell(outcome)}", ""]
             continue
-        lines += SHOWN[step](outcome) if step in SHOWN else _rows(step, outcome)
+        lines += _SHOWN[step](outcome) if step in _SHOWN else _rows(step, outcome)
         lines.append("")
     return "\n".join(lines)
 
@@ -84,14 +84,14 @@ def _divergence(outcome: Mapping[str, Any]) -> list[str]:
     ]
 
 
-SHOWN: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {"declare_loss": _loss, "divergence": _divergence}
+_SHOWN: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {"declare_loss": _loss, "divergence": _divergence}
 
 
 def _table(head: str, rows: list[str]) -> list[str]:
     if not rows:
         return []
-    more = [f"\nand {len(rows) - PARTITIONS} more partitions: `topology journal`"] if len(rows) > PARTITIONS else []
-    return ["", head, "|" + "---|" * (head.count("|") - 1), *rows[:PARTITIONS], *more]
+    more = [f"\nand {len(rows) - _PARTITIONS} more partitions: `topology journal`"] if len(rows) > _PARTITIONS else []
+    return ["", head, "|" + "---|" * (head.count("|") - 1), *rows[:_PARTITIONS], *more]
 
 
 def _seconds(ms: int | None) -> str:
@@ -99,7 +99,7 @@ def _seconds(ms: int | None) -> str:
 
 
 def _moment(value: object) -> str:
-    return instant(value) if isinstance(value, int) and value > EPOCH_MS else _cell(value)
+    return instant(value) if isinstance(value, int) and value > _EPOCH_MS else _cell(value)
 
 
 def _told(name: str) -> str:

@@ -22,8 +22,8 @@ from topology.quoting import lines_visible
 if TYPE_CHECKING:
     from topology.plan import Plan, PlanFlow
 
-SERVED = ("running", "catching_up")
-QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *SERVED)  # every other state is loud
+_SERVED = ("running", "catching_up")
+_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is loud
 
 
 class FreezePlanOperator(BaseOperator):
@@ -261,8 +261,8 @@ def judge(wanted: Wanted, view: dict[str, Any]) -> Judgement:
     words, loud, done = [f"{flow}: {state}, not waited for" for flow, state in wanted.standing.items()], [], True
     for flow, places in wanted.places.items():
         reports = [r for r in view.values() if r.flow == flow and (r.topic, r.partition) in places]
-        served = [r for r in reports if r.state in SERVED]
-        loud += [r for r in reports if r.state not in QUIET]
+        served = [r for r in reports if r.state in _SERVED]
+        loud += [r for r in reports if r.state not in _QUIET]
         lag = sum(r.lag_records or 0 for r in served)
         words.append(f"{flow}: {len(served)} of {len(places)} partitions served, lag {lag:,} records")
         done = done and len(served) == len(places)

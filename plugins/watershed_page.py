@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 PREFIX = "/replication"
 STATIC = Path(__file__).parent / "static" / "replication"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 COUNTABLE = 2**53 - 1  # what a browser's numbers hold
-DEEPEST = 20
-FILES_S = 5.0  # how long the folder of topologies is not looked at again
-HEADERS = {
+_DEEPEST = 20
+_FILES_S = 5.0  # how long the folder of topologies is not looked at again
+_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-PRIVATE = HEADERS | {"Cache-Control": "no-store"}
+_PRIVATE = _HEADERS | {"Cache-Control": "no-store"}
 
 
 class Page:
@@ -110,7 +110,7 @@ class Page:
         if plan is None:
             from fastapi import HTTPException
 
-            raise HTTPException(422, problem, headers=PRIVATE)
+            raise HTTPException(422, problem, headers=_PRIVATE)
         return may, plan
 
     def files(self) -> dict[str, tuple[Plan | None, str]]:
@@ -118,7 +118,7 @@ class Page:
         from plugins.watershed_topologies import topology_files
 
         read_at, found = self._files
-        if time.monotonic() - read_at > FILES_S:
+        if time.monotonic() - read_at > _FILES_S:
             found = {file.name: (file.plan, file.problem) for file in topology_files()}
             self._files = (time.monotonic(), found)
         return found
@@ -131,13 +131,13 @@ def document(name: str = "index.html") -> Any:
     if name not in {path.name for path in STATIC.iterdir()}:
         raise _missing("no such file")
     path = STATIC / name
-    return FileResponse(path, media_type=TYPES[path.suffix], headers=HEADERS)
+    return FileResponse(path, media_type=_TYPES[path.suffix], headers=_HEADERS)
 
 
 def _missing(what: str) -> Exception:
     from fastapi import HTTPException
 
-    return HTTPException(404, what, headers=PRIVATE)
+    return HTTPException(404, what, headers=_PRIVATE)
 
 
 def _plan_of(plan_hash: str) -> Plan | None:
@@ -157,7 +157,7 @@ def _visible(value: Any, depth: int = 0) -> Any:
         return value if value.isascii() and value.isprintable() else _escaped(value)
     if isinstance(value, int | float):
         return value if abs(value) <= COUNTABLE else None  # not a number is not below either
-    if isinstance(value, dict | list | tuple) and depth >= DEEPEST:
+    if isinstance(value, dict | list | tuple) and depth >= _DEEPEST:
         return "…"
     if isinstance(value, dict):
         return {_escaped(str(key)): _visible(each, depth + 1) for key, each in value.items()}
@@ -187,7 +187,7 @@ def routes() -> Any:
     # fmt: on
 
     def told(answer: dict[str, Any]) -> JSONResponse:
-        return JSONResponse(_visible(answer), headers=PRIVATE)
+        return JSONResponse(_visible(answer), headers=_PRIVATE)
 
     @app.get("/api/topologies")
     def topologies(user: Any = Depends(get_user)) -> Any:  # noqa: B008 (FastAPI's form)

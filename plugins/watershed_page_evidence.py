@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LONG = 300  # characters of one value
-EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below (both end in `_ms`)
+_EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below (both end in `_ms`)
 # What gates saw that decides, by step: names in its outcome. Steps that are not here are no gates.
 GATES: Mapping[str, tuple[str, ...]] = {
     "lag_gate": ("lag_records", "snapshot_behind"),
@@ -63,7 +63,7 @@ def plain(value: Any, name: str = "") -> str:
         return str(value)
     if not name.endswith("_ms"):
         return f"{value:,}"
-    return _instant(value) if value >= EPOCH_MS else f"{value / 1000:,.1f} s"
+    return _instant(value) if value >= _EPOCH_MS else f"{value / 1000:,.1f} s"
 
 
 def _brief(name: str, value: Any) -> str:

@@ -13,25 +13,32 @@ from replicator.flow_state import SILENT, heard, is_loud, worst
 from topology.plan import Plan, PlanFlow
 
 Row = dict[str, Any]
-Snapshots = Mapping[str, Snapshot]  # by alias
+_Snapshots = Mapping[str, Snapshot]  # by alias
 
-NOT_APPLIED, NO_ANSWER, READING = "not_applied", "unknown", "reading"
-LEVELS = {"running": "ok", "catching_up": "busy", "aligning": "busy", "starting": "busy", "retrying": "warn"}
-LEVELS |= {SILENT: "warn", "paused": "idle", "stopped": "idle", NOT_APPLIED: "idle", NO_ANSWER: "warn", READING: "idle"}
-RANK = ("ok", "busy", "idle", "warn", "bad")
-ATTENTION = ("bad", "warn")
-LATE_S = ANSWER_S + WAIT_S + 2.0  # a cluster whose last answer is older does not answer
-PAGE = 100  # partitions at once
-BESIDE = 50  # things beside records at once
-SELECTORS = 6
+_NOT_APPLIED, _NO_ANSWER, _READING = "not_applied", "unknown", "reading"
+_LEVELS = {"running": "ok", "catching_up": "busy", "aligning": "busy", "starting": "busy", "retrying": "warn"}
+_LEVELS |= {
+    SILENT: "warn",
+    "paused": "idle",
+    "stopped": "idle",
+    _NOT_APPLIED: "idle",
+    _NO_ANSWER: "warn",
+    _READING: "idle",
+}
+_RANK = ("ok", "busy", "idle", "warn", "bad")
+_ATTENTION = ("bad", "warn")
+_LATE_S = ANSWER_S + WAIT_S + 2.0  # a cluster whose last answer is older does not answer
+_PAGE = 100  # partitions at once
+_BESIDE = 50  # things beside records at once
+_SELECTORS = 6
 
 
-def overview(plan: Plan, seen: Snapshots, now: float, only: str = "") -> Row:
+def overview(plan: Plan, seen: _Snapshots, now: float, only: str = "") -> Row:
     """Clusters, flows, and where the graph draws them. now: seconds since 1970.
 
     only: `attention`, or text that a flow's id, clusters or topics contain.
     """
-    rows = [flow_row(flow, plan, seen, now) for flow in plan.flows]
+    rows = [_flow_row(flow, plan, seen, now) for flow in plan.flows]
     shown = [row for row in rows if _matches(row, only)]
     names = {alias for row in shown for alias in (row["source"], row["target"])}
     names = names if only else {cluster.alias for cluster in plan.clusters}
@@ -57,10 +64,10 @@ def cluster_row(alias: str, seen: Snapshot, now: float) -> Row:
     age = None if seen.answered_at is None else max(0.0, now - seen.answered_at)
     if age is None:
         state = "silent" if seen.problem else "reading"
-    elif min(age, now - seen.since) > LATE_S:
+    elif min(age, now - seen.since) > _LATE_S:
         state = "silent"
     else:
-        state = "answers" if seen.complete and age <= LATE_S else "reading"
+        state = "answers" if seen.complete and age <= _LATE_S else "reading"
     return {
         "alias": alias,
         "state": state,
@@ -69,7 +76,7 @@ def cluster_row(alias: str, seen: Snapshot, now: float) -> Row:
     }
 
 
-def flow_row(flow: PlanFlow, plan: Plan, seen: Snapshots, now: float) -> Row:
+def _flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) -> Row:
     """One flow in all; `state` as in `topology status`; or `not_applied`; or, before its target was read,
     `reading`, or `unknown` when it does not answer."""
     target = seen[flow.target]
@@ -80,14 +87,14 @@ def flow_row(flow: PlanFlow, plan: Plan, seen: Snapshots, now: float) -> Row:
     if record is not None:
         desired = str(record.get("state"))
     elif target.complete:
-        desired = NOT_APPLIED
+        desired = _NOT_APPLIED
     else:
-        desired = NO_ANSWER if answers == "silent" else READING
+        desired = _NO_ANSWER if answers == "silent" else _READING
     state = desired if desired != "running" else worst(states or {"starting"})
     if answers == "silent" and desired == "running":
         state = worst([state, SILENT])
     elif answers == "reading" and desired == "running":
-        state = READING  # what was seen of it is from before
+        state = _READING  # what was seen of it is from before
     loud = next((report for report in reports if report.state == state and report.error), None)
     return {
         "id": flow.id,
@@ -107,11 +114,11 @@ def flow_row(flow: PlanFlow, plan: Plan, seen: Snapshots, now: float) -> Row:
     }
 
 
-def flow_detail(flow: PlanFlow, plan: Plan, seen: Snapshots, now: float, first: int = 0) -> Row:
+def flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0) -> Row:
     """A flow, PAGE of its partitions from the `first` on, those that need attention before the others, and what travels
     beside its records."""
     target = seen[flow.target]
-    row = flow_row(flow, plan, seen, now)
+    row = _flow_row(flow, plan, seen, now)
     reports = sorted(_reports(flow, plan, target, now), key=_attention_first)
     sync = [] if _record(flow, plan, target) is None else list(target.sync.get(flow.id, {}).values())
     beside = Counter((str(each.get("kind")), str(each.get("state"))) for each in sync)
@@ -123,18 +130,18 @@ def flow_detail(flow: PlanFlow, plan: Plan, seen: Snapshots, now: float, first: 
         "delivery": flow.delivery,
         "quota": flow.quota,
         "engine": flow.engine,
-        "workers": sorted({f"{report.worker}" for report in reports if report.worker})[:PAGE],
+        "workers": sorted({f"{report.worker}" for report in reports if report.worker})[:_PAGE],
         "first": first,
-        "rows": [_partition(report, now) for report in reports[first : first + PAGE]],
+        "rows": [_partition(report, now) for report in reports[first : first + _PAGE]],
         "beside": [{"kind": kind, "state": state, "count": n} for (kind, state), n in sorted(beside.items())],
-        "amiss": [{key: each.get(key) for key in ("kind", "name", "state", "why")} for each in amiss[:BESIDE]],
+        "amiss": [{key: each.get(key) for key in ("kind", "name", "state", "why")} for each in amiss[:_BESIDE]],
         "cluster": cluster_row(flow.target, target, now),
     }
 
 
 def level(state: str) -> str:
     """ok | busy | idle | warn | bad: the colour; a state that is not listed is a loud one."""
-    return LEVELS.get(state, "bad")
+    return _LEVELS.get(state, "bad")
 
 
 def _record(flow: PlanFlow, plan: Plan, target: Snapshot) -> Mapping[str, Any] | None:
@@ -174,7 +181,7 @@ def _partition(report: PartitionStatus, now: float) -> Row:
 
 def _arrow(each: Arrow, by_id: Mapping[str, Row]) -> Row:
     rows = [by_id[flow] for flow in each.flows]
-    state = max((row["state"] for row in rows), key=lambda each: (RANK.index(level(each)), each))
+    state = max((row["state"] for row in rows), key=lambda each: (_RANK.index(level(each)), each))
     return {
         "key": each.key,
         "source": each.source,
@@ -202,7 +209,7 @@ def _totals(rows: Sequence[Row]) -> Row:
 
 def _matches(row: Row, only: str) -> bool:
     if only == "attention":
-        return row["level"] in ATTENTION
+        return row["level"] in _ATTENTION
     text = only.casefold()
     return any(text in str(row[name]).casefold() for name in ("id", "source", "target", "topics", "state"))
 
@@ -214,8 +221,8 @@ def _attention_first(report: PartitionStatus) -> tuple[Any, ...]:
 
 def _topics(flow: PlanFlow) -> str:
     names = [each.text for each in flow.topics.include]
-    more = f" and {len(names) - SELECTORS} more" if len(names) > SELECTORS else ""
-    return ", ".join(names[:SELECTORS]) + more
+    more = f" and {len(names) - _SELECTORS} more" if len(names) > _SELECTORS else ""
+    return ", ".join(names[:_SELECTORS]) + more
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

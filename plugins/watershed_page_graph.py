@@ -13,15 +13,15 @@ from typing import Any
 
 from topology.picture.layout import columns
 
-FEW = 4  # flows between two clusters, in one direction, that are drawn one by one
+_FEW = 4  # flows between two clusters, in one direction, that are drawn one by one
 DRAWN = 400  # arrows; more are only listed
-MARGIN, BOX_WIDTH, BOX_HEIGHT, GAP = 16.0, 176.0, 54.0, 18.0
-PORT, TIGHT_PORT = 44.0, 36.0  # between two arrows at a box: a label of two lines
-TIGHT = 24  # arrows at one box from which they are drawn closer
-ACROSS = 330.0  # between two columns
-BULGE = 64.0  # how far an arrow inside one column swings out
-LEVEL = 122.0  # half of what runs level, under the label
-FOLD = 12  # boxes in a column beside one hub from which they stand at both of its sides
+_MARGIN, _BOX_WIDTH, _BOX_HEIGHT, _GAP = 16.0, 176.0, 54.0, 18.0
+_PORT, _TIGHT_PORT = 44.0, 36.0  # between two arrows at a box: a label of two lines
+_TIGHT = 24  # arrows at one box from which they are drawn closer
+_ACROSS = 330.0  # between two columns
+_BULGE = 64.0  # how far an arrow inside one column swings out
+_LEVEL = 122.0  # half of what runs level, under the label
+_FOLD = 12  # boxes in a column beside one hub from which they stand at both of its sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def arrows(flows: Iterable[tuple[str, str, str]]) -> list[Arrow]:
         between[source, target].append(flow)
     found = []
     for (source, target), ids in sorted(between.items()):
-        parts = [(flow,) for flow in ids] if len(ids) <= FEW else [tuple(ids)]
+        parts = [(flow,) for flow in ids] if len(ids) <= _FEW else [tuple(ids)]
         found += [Arrow(source, target, part) for part in parts]
     return found
 
@@ -55,41 +55,41 @@ def geometry(clusters: Sequence[str], drawn: Sequence[Arrow]) -> dict[str, Any]:
     level = {name: number for number, row in enumerate(rows) for name in row}
     sides = _sides(drawn, level)
     ports = {name: max((len(sides[name, side]) for side in (-1, 1)), default=0) for name in level}
-    pitch = TIGHT_PORT if max(ports.values(), default=0) >= TIGHT else PORT
-    height = {name: max(BOX_HEIGHT, ports[name] * pitch) for name in level}
-    tall = max((sum(height[name] + GAP for name in row) - GAP for row in rows), default=0.0)
+    pitch = _TIGHT_PORT if max(ports.values(), default=0) >= _TIGHT else _PORT
+    height = {name: max(_BOX_HEIGHT, ports[name] * pitch) for name in level}
+    tall = max((sum(height[name] + _GAP for name in row) - _GAP for row in rows), default=0.0)
     for row in rows:
         if len(row) == 1 and ports[row[0]] > 1:
             height[row[0]] = tall  # its arrows run level
     boxes: dict[str, dict[str, float]] = {}
     for number, row in enumerate(rows):
-        y = MARGIN + (tall - sum(height[name] + GAP for name in row) + GAP) / 2
+        y = _MARGIN + (tall - sum(height[name] + _GAP for name in row) + _GAP) / 2
         for name in row:
-            x = MARGIN + number * (BOX_WIDTH + ACROSS)
-            boxes[name] = {"x": x, "y": round(y, 1), "w": BOX_WIDTH, "h": height[name]}
-            y += height[name] + GAP
+            x = _MARGIN + number * (_BOX_WIDTH + _ACROSS)
+            boxes[name] = {"x": x, "y": round(y, 1), "w": _BOX_WIDTH, "h": height[name]}
+            y += height[name] + _GAP
     ends = _ends(sides, boxes, pitch)
     paths = {each.key: _path(ends[each.key, "from"], ends[each.key, "to"]) for each in drawn}
     within = any(level[each.source] == level[each.target] for each in drawn)
-    width = MARGIN * 2 + len(rows) * BOX_WIDTH + max(0, len(rows) - 1) * ACROSS + (ACROSS if within else 0)
-    return {"width": width, "height": tall + 2 * MARGIN, "boxes": boxes, "arrows": paths}
+    width = _MARGIN * 2 + len(rows) * _BOX_WIDTH + max(0, len(rows) - 1) * _ACROSS + (_ACROSS if within else 0)
+    return {"width": width, "height": tall + 2 * _MARGIN, "boxes": boxes, "arrows": paths}
 
 
 def _folded(rows: list[list[str]]) -> list[list[str]]:
     """A star has its hub in the middle; half of the others stand at either side."""
-    if len(rows) != 2 or min(map(len, rows)) != 1 or max(map(len, rows)) <= FOLD:
+    if len(rows) != 2 or min(map(len, rows)) != 1 or max(map(len, rows)) <= _FOLD:
         return rows
     hub, around = sorted(rows, key=len)
     half = -(-len(around) // 2)
     return [around[:half], hub, around[half:]]
 
 
-Side = dict[tuple[str, int], list[tuple[str, str, str]]]
+_Side = dict[tuple[str, int], list[tuple[str, str, str]]]
 
 
-def _sides(drawn: Sequence[Arrow], level: dict[str, int]) -> Side:
+def _sides(drawn: Sequence[Arrow], level: dict[str, int]) -> _Side:
     """(arrow, which end, other cluster) at the left (-1) and right (1) of each box."""
-    found: Side = defaultdict(list)
+    found: _Side = defaultdict(list)
     for each in drawn:
         right = level[each.target] > level[each.source]
         same = level[each.target] == level[each.source]
@@ -98,7 +98,7 @@ def _sides(drawn: Sequence[Arrow], level: dict[str, int]) -> Side:
     return found
 
 
-def _ends(sides: Side, boxes: dict[str, dict[str, float]], pitch: float) -> dict[tuple[str, str], tuple[float, ...]]:
+def _ends(sides: _Side, boxes: dict[str, dict[str, float]], pitch: float) -> dict[tuple[str, str], tuple[float, ...]]:
     """x, y and side of every arrow's two ends; at a box in the order of the boxes on the other side."""
     found = {}
     for (name, side), at in sides.items():
@@ -119,11 +119,11 @@ def _path(start: tuple[float, ...], end: tuple[float, ...]) -> dict[str, Any]:
     tip = x2 + s2 * 7  # the head of the arrow
     middle = (y1 + y2) / 2
     if s1 == s2:
-        out = x1 + s1 * BULGE
+        out = x1 + s1 * _BULGE
         d = f"M{x1:g},{y1:g} C{out:g},{y1:g} {out:g},{y2:g} {tip:g},{y2:g}"
-        return {"d": d, "at": [x1 + s1 * (BULGE * 0.75 + LEVEL), middle], "head": [tip, y2, s2]}
+        return {"d": d, "at": [x1 + s1 * (_BULGE * 0.75 + _LEVEL), middle], "head": [tip, y2, s2]}
     across = (x1 + x2) / 2
-    near, far = across - s1 * LEVEL, across + s1 * LEVEL
+    near, far = across - s1 * _LEVEL, across + s1 * _LEVEL
     bend, back = (x1 + near) / 2, (tip + far) / 2
     d = (
         f"M{x1:g},{y1:g} C{bend:g},{y1:g} {bend:g},{middle:g} {near:g},{middle:g} L{far:g},{middle:g} "

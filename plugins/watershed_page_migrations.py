@@ -20,18 +20,18 @@ from topology.plan import Plan, Wave
 from topology.waves import gate_json
 
 Row = dict[str, Any]
-RUNS = 100
-LEAVES = 80  # values of one step's evidence
-DEEDS = 40
-FOREIGN = 20  # lines of others, the newest
-UNDO = "undo_"
-DRILL = "drill"
-BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plugins.watershed_steps`)
+_RUNS = 100
+_LEAVES = 80  # values of one step's evidence
+_DEEDS = 40
+_FOREIGN = 20  # lines of others, the newest
+_UNDO = "undo_"
+_DRILL = "drill"
+_BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plugins.watershed_steps`)
 
-PlanOf = Callable[[str], Plan | None]
+_PlanOf = Callable[[str], Plan | None]
 
 
-def migrations(plan: Plan, journal: Journaled, plan_of: PlanOf, wanted: str = "") -> Row:
+def migrations(plan: Plan, journal: Journaled, plan_of: _PlanOf, wanted: str = "") -> Row:
     """Waves, the newest runs, and one of them step by step: the wanted one, or the one under way, or the newest.
 
     wanted: its name in the journal, or the id of the DAG run that drives it. plan_of: the plan with a hash, None where
@@ -42,26 +42,26 @@ def migrations(plan: Plan, journal: Journaled, plan_of: PlanOf, wanted: str = ""
     shown = next(asked, runs[0] if runs and not wanted else None)
     waves = plan.migration.waves if plan.migration is not None else ()
     states = wave_states(plan, Chain(plan.topology, list(journal.entries)))
-    drills = [run_row(run) for run in runs if kind_of(run) == DRILL]
+    drills = [_run_row(run) for run in runs if kind_of(run) == _DRILL]
     return {
         "topology": plan.topology,
         "flow": plan.migration.flow if plan.migration is not None else None,
         "waves": [_wave(wave, state, drills) for wave, state in zip(waves, states, strict=True)],
-        "runs": [run_row(run) for run in runs[:RUNS]],
-        "more_runs": max(0, len(runs) - RUNS),
+        "runs": [_run_row(run) for run in runs[:_RUNS]],
+        "more_runs": max(0, len(runs) - _RUNS),
         "run": None if shown is None else timeline(shown, plan, plan_of),
         "wanted": wanted,
         "journal": {
             "entries": len(journal.entries),
             "void": journal.void,
             "broken": journal.broken,
-            "foreign": [each.to_json() for each in journal.foreign[-FOREIGN:]],
+            "foreign": [each.to_json() for each in journal.foreign[-_FOREIGN:]],
             "unverified": journal.unverified,
         },
     }
 
 
-def run_row(entries: Sequence[Entry]) -> Row:
+def _run_row(entries: Sequence[Entry]) -> Row:
     """state: under_way, or how the run ended. dag: the DAG that drives it, None when it was begun on a command line."""
     first, last = entries[0], entries[-1]
     ended = last.step == RUN and last.kind == "outcome"
@@ -83,21 +83,21 @@ def run_row(entries: Sequence[Entry]) -> Row:
     }
 
 
-def timeline(entries: Sequence[Entry], plan: Plan, plan_of: PlanOf) -> Row:
+def timeline(entries: Sequence[Entry], plan: Plan, plan_of: _PlanOf) -> Row:
     """The run with its steps in order: what is done with its evidence, what is under way, what would follow."""
-    row = run_row(entries)
-    now = _rehearsed(plan, entries) if row["kind"] == DRILL else plan
+    row = _run_row(entries)
+    now = _rehearsed(plan, entries) if row["kind"] == _DRILL else plan
     own = now if now.hash == row["plan"] else plan_of(row["plan"])
     course, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
     seen = [name for name in dict.fromkeys(e.step for e in entries) if name not in (RUN, TAKEN_OVER)]
     rows = {step.name: step for step in course}
-    names = list(dict.fromkeys([*rows, *(name for name in seen if not name.startswith(UNDO))]))
+    names = list(dict.fromkeys([*rows, *(name for name in seen if not name.startswith(_UNDO))]))
     steps = [_step(name, rows.get(name), words.get(name), entries) for name in names]
-    over = row["ended_ms"] is not None or any(name.startswith(UNDO) for name in seen)
+    over = row["ended_ms"] is not None or any(name.startswith(_UNDO) for name in seen)
     following = None if over else next((each["name"] for each in steps if each["state"] == "planned"), None)
     return row | {
         "steps": steps,
-        "undone": [_step(name, None, words.get(name), entries) for name in seen if name.startswith(UNDO)],
+        "undone": [_step(name, None, words.get(name), entries) for name in seen if name.startswith(_UNDO)],
         "next": following,
         "point_of_no_return": next((each["name"] for each in steps if each["point_of_no_return"]), None),
         "crossed": any(each["point_of_no_return"] and each["state"] == "done" for each in steps),
@@ -123,7 +123,7 @@ def _planned(
 ) -> tuple[Sequence[Step], Mapping[str, Presentation]]:
     """The steps that such a run takes, and the words for them; none where only the journal knows."""
     try:
-        if kind == DRILL:
+        if kind == _DRILL:
             course = rehearsed_back(plan) if run.endswith(BACK) else there_course(plan)
         else:
             course = planned(plan, kind, wave, strategy)  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def _step(name: str, row: Step | None, told: Presentation | None, entries: Seque
     state = "under_way" if own else "planned"
     if found is not None:
         state = "refused" if found[1] is not None else "done"
-    if any(entry.step == UNDO + name and entry.kind == "outcome" and not entry.deed for entry in entries):
+    if any(entry.step == _UNDO + name and entry.kind == "outcome" and not entry.deed for entry in entries):
         state = "taken_back"
     outcome = found[0] if found is not None else {}
     evidence = list(leaves(outcome))
@@ -183,9 +183,9 @@ def _step(name: str, row: Step | None, told: Presentation | None, entries: Seque
         "refused": found[1] if found is not None else None,
         "began_ms": began,
         "ended_ms": ended,
-        "evidence": evidence[:LEAVES],
-        "more_evidence": max(0, len(evidence) - LEAVES),
-        "deeds": [_deed(entry) for entry in own if entry.deed][:DEEDS],
+        "evidence": evidence[:_LEAVES],
+        "more_evidence": max(0, len(evidence) - _LEAVES),
+        "deeds": [_deed(entry) for entry in own if entry.deed][:_DEEDS],
     }
 
 
@@ -218,7 +218,7 @@ def _decisions(entries: Sequence[Entry]) -> Iterator[Row]:
 
 def _dag(entries: Sequence[Entry]) -> str | None:
     actors = (entry.actor for entry in reversed(entries))
-    return next((actor[len(BY_AIRFLOW) :] for actor in actors if actor.startswith(BY_AIRFLOW)), None)
+    return next((actor[len(_BY_AIRFLOW) :] for actor in actors if actor.startswith(_BY_AIRFLOW)), None)
 
 
 def _dag_run(entries: Sequence[Entry]) -> str | None:

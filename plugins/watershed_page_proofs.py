@@ -14,13 +14,13 @@ from plugins.watershed_reports import REPORT, proves, tries
 from plugins.watershed_state import file_name, same_name, state_folder
 
 Row = dict[str, Any]
-PROOFS = 50
-VERDICTS = ("proven", "different", "incomplete", "error")
-FINDINGS = 5
-LONG = 400
-LARGEST = 16 * 1024 * 1024  # bytes of a summary
-COUNTABLE = 2**53 - 1
-LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
+_PROOFS = 50
+_VERDICTS = ("proven", "different", "incomplete", "error")
+_FINDINGS = 5
+_LONG = 400
+_LARGEST = 16 * 1024 * 1024  # bytes of a summary
+_COUNTABLE = 2**53 - 1
+_LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 
 
 def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
@@ -29,7 +29,7 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
     A run is told by the name of its folder, which the route of reports takes as well as its id.
     """
     found = []
-    if len(file_name(run).encode()) > LONGEST_NAME:
+    if len(file_name(run).encode()) > _LONGEST_NAME:
         return []  # no folder is called so
     for dag in dags:
         folder = state_folder() / "runs" / same_name(dag)
@@ -38,7 +38,7 @@ def proofs(dags: Iterable[str], run: str = "") -> list[Row]:
             if tried:
                 found.append((tried[-1].folder.stat().st_mtime_ns, dag, task, tried[-1]))
     found.sort(key=lambda each: each[0], reverse=True)
-    return [_row(dag, task, program, at // 1_000_000) for at, dag, task, program in found[:PROOFS]]
+    return [_row(dag, task, program, at // 1_000_000) for at, dag, task, program in found[:_PROOFS]]
 
 
 def _row(dag: str, task: Path, program: Detached, at_ms: int) -> Row:
@@ -60,7 +60,7 @@ def _row(dag: str, task: Path, program: Detached, at_ms: int) -> Row:
         "mode": _text(told.get("mode")),
         "ended_at": _text(told.get("ended_at")),
         "proof_root": _text(told.get("proof_root")),
-        "findings": [each[:LONG] for each in _list(told.get("findings"))[:FINDINGS] if isinstance(each, str)],
+        "findings": [each[:_LONG] for each in _list(told.get("findings"))[:_FINDINGS] if isinstance(each, str)],
         "report": (program.folder / REPORT).is_file() or verdict == "running",
     }
 
@@ -68,22 +68,22 @@ def _row(dag: str, task: Path, program: Detached, at_ms: int) -> Row:
 def _summary(folder: Path) -> Row:
     """Empty unless its verdict is one that a proof comes to, and fits its number."""
     try:
-        told = json.loads(read_file(folder / "summary.json", LARGEST))
+        told = json.loads(read_file(folder / "summary.json", _LARGEST))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(told, dict) or str(told.get("verdict")) not in VERDICTS:
+    if not isinstance(told, dict) or str(told.get("verdict")) not in _VERDICTS:
         return {}
     return {} if told["verdict"] == "proven" and _number(told.get("unproven")) != 0 else told
 
 
 def _number(value: object) -> int | None:
     """A count that a browser can hold."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNTABLE
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNTABLE
     return value if is_count else None  # type: ignore[return-value]
 
 
 def _text(value: object) -> str | None:
-    return value[:LONG] if isinstance(value, str) else None
+    return value[:_LONG] if isinstance(value, str) else None
 
 
 def _list(value: object) -> list[object]:

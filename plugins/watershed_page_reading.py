@@ -29,16 +29,16 @@ from cutover.journal.signing import TRUSTING, UNSIGNED
 from topology.plan import PlanCluster
 
 WAIT_S = 1.0  # between two snapshots
-SOON_S = 0.1  # while much is to be read, at the beginning or after MANY records at once: others have their turn
-MANY = 100
+_SOON_S = 0.1  # while much is to be read, at the beginning or after MANY records at once: others have their turn
+_MANY = 100
 ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
 AGAIN_S = 2.0  # after it did not
-IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
-CLUSTERS = 100  # threads at most
+_IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
+_CLUSTERS = 100  # threads at most
 # One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
 # thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
 _TURN = threading.Lock()
-JournalOf = tuple[str, bool]  # topology, whether its file names a key
+_JournalOf = tuple[str, bool]  # topology, whether its file names a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Snapshot:
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
     sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    journals: Mapping[JournalOf, Journaled] = field(default_factory=dict)
+    journals: Mapping[_JournalOf, Journaled] = field(default_factory=dict)
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -81,8 +81,8 @@ class View:
         self.flows: dict[str, Mapping[str, Any]] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
         self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
-        self._chains: dict[JournalOf, Chain] = {}
-        self._broken: dict[JournalOf, str] = {}
+        self._chains: dict[_JournalOf, Chain] = {}
+        self._broken: dict[_JournalOf, str] = {}
 
     def take(self, records: Iterable[Seen]) -> None:
         newest: dict[tuple[str, str], bytes | None] = {}
@@ -179,7 +179,7 @@ class Reader:
 
     @property
     def _wanted(self) -> bool:
-        return not self._stop.is_set() and time.monotonic() - self._asked < IDLE_S
+        return not self._stop.is_set() and time.monotonic() - self._asked < _IDLE_S
 
     def _run(self) -> None:
         while self._wanted:
@@ -202,7 +202,7 @@ class Reader:
                 self._snapshot = view.snapshot(answered_at)
             else:  # half a reading would tell old reports for the newest; what was seen before is better
                 self._snapshot = replace(self._snapshot, answered_at=answered_at)
-            self._stop.wait(WAIT_S if following.complete and len(found) < MANY else SOON_S)
+            self._stop.wait(WAIT_S if following.complete and len(found) < _MANY else _SOON_S)
 
 
 class Readers:
@@ -219,8 +219,8 @@ class Readers:
         with self._lock:
             reader = self._readers.get(cluster)
             if reader is None:
-                if len(self._readers) >= CLUSTERS:
-                    return Snapshot(problem=f"not read: this page follows {CLUSTERS} clusters already")
+                if len(self._readers) >= _CLUSTERS:
+                    return Snapshot(problem=f"not read: this page follows {_CLUSTERS} clusters already")
                 reader = self._readers[cluster] = Reader(cluster, partial(FollowingApart, self._apart))
         return reader.look()
 

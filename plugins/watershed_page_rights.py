@@ -20,7 +20,7 @@ from fastapi import HTTPException, Request
 from plugins.watershed_state import file_name
 
 # what a DAG does with a topology, in the order of the buttons; the words are the button's
-DAGS = {
+_DAGS = {
     "replicate": "Start replication",
     "verify": "Prove",
     "migrate": "Migrate",
@@ -28,10 +28,10 @@ DAGS = {
     "failover": "Fail over",
     "failback": "Fail back",
 }
-MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
-PROVES = ("verify", *MOVES, "after_cutover")
-RUNS = 1_000
-Method = Literal["GET", "POST", "PUT"]
+_MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
+PROVES = ("verify", *_MOVES, "after_cutover")
+_RUNS = 1_000
+_Method = Literal["GET", "POST", "PUT"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Rights:
     def actions(self) -> list[dict[str, Any]]:
         """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
         found = []
-        for what, words in DAGS.items():
+        for what, words in _DAGS.items():
             known = self.dags.get(what)
             if known is None or known.stale or not self.sees_runs(what):
                 continue
@@ -86,7 +86,7 @@ class Rights:
             )
         return found
 
-    def _may(self, what: str, method: Method, entity: DagAccessEntity | None) -> bool:
+    def _may(self, what: str, method: _Method, entity: DagAccessEntity | None) -> bool:
         known = self.dags.get(what)
         if known is None:  # Airflow would answer for a DAG of no team
             return False
@@ -97,7 +97,7 @@ class Rights:
 
 def rights(user: Any, topologies: Sequence[str]) -> dict[str, Rights]:
     """By topology, with one question to Airflow's database."""
-    ids = {dag_id(what, name): (name, what) for name in topologies for what in (*DAGS, "after_cutover")}
+    ids = {dag_id(what, name): (name, what) for name in topologies for what in (*_DAGS, "after_cutover")}
     found = {name: Rights(user, name, {}) for name in topologies}
     for known in _known(list(ids)):
         name, what = ids[known.id]
@@ -113,7 +113,7 @@ def run_ids(dags: Sequence[str]) -> dict[tuple[str, str], str]:
 
     with create_session() as session:
         asked = select(DagRun.dag_id, DagRun.run_id).where(DagRun.dag_id.in_(dags)).order_by(DagRun.id.desc())
-        return {(dag, file_name(run)): run for dag, run in session.execute(asked.limit(RUNS))}
+        return {(dag, file_name(run)): run for dag, run in session.execute(asked.limit(_RUNS))}
 
 
 def is_known(dag_id: str) -> bool:

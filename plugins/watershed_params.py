@@ -16,8 +16,8 @@ from plugins.watershed_courses import AS_DECLARED, STRATEGIES, Choices
 if TYPE_CHECKING:
     from cutover.course import Kind
 
-REFUSE = "refuse"
-ANY = "any"
+_REFUSE = "refuse"
+_ANY = "any"
 # Airflow's form cannot be sent while a parameter that may not be null is empty.
 PLAN_HASH = Param(
     None,
@@ -35,7 +35,7 @@ ACCEPT_LOSS = Param(
     None,
     # The form shows the first type that is not null: a text.
     type=["null", "string", "integer"],
-    pattern=f"^({ANY}|[0-9]{{1,15}})?$",
+    pattern=f"^({_ANY}|[0-9]{{1,15}})?$",
     minimum=0,
     description="Accept beforehand that at most so many records are missing (`any`: whatever it is). Empty: a person "
     "is shown the loss and asked.",
@@ -47,19 +47,19 @@ THOUGH_SOURCE_ANSWERS = Param(
     "refused, because a migration loses nothing.",
 )
 STRANDED = Param(
-    REFUSE,
-    enum=[REFUSE, "skip", "reread"],
+    _REFUSE,
+    enum=[_REFUSE, "skip", "reread"],
     description="Records that somebody wrote at the old source after the switch. skip: groups go on behind them; "
     "reread: in front of them, and read again what follows.",
 )
 DIVERGENCE = Param(
-    REFUSE,
-    enum=[REFUSE, "skip", "reread"],
+    _REFUSE,
+    enum=[_REFUSE, "skip", "reread"],
     description="Records that only the old primary has; they stay in its log and are never merged. skip: groups go on "
     "behind them; reread: in front of them, and read again what follows.",
 )
 # The options of the commands, as messages name them, and the parameters that are the same.
-OPTIONS = {
+_OPTIONS = {
     "--accept-loss": "accept_loss",
     "--though-source-answers": "though_source_answers",
     "--stranded": "stranded",
@@ -84,16 +84,16 @@ def choices_of(kind: Kind, params: Mapping[str, Any]) -> Choices:
     """What a run's parameters decide. Raises AirflowFailException for what Airflow's own check has let through."""
     if kind == "migrate":
         return Choices()
-    way = params.get("divergence" if kind == "failback" else "stranded", REFUSE)
-    if way not in (REFUSE, "skip", "reread"):
-        raise AirflowFailException(f"`{way}` is none of {REFUSE}, skip and reread; nothing was touched")
+    way = params.get("divergence" if kind == "failback" else "stranded", _REFUSE)
+    if way not in (_REFUSE, "skip", "reread"):
+        raise AirflowFailException(f"`{way}` is none of {_REFUSE}, skip and reread; nothing was touched")
     answers = params.get("though_source_answers", False)
     if not isinstance(answers, bool):
         raise AirflowFailException(f"though_source_answers is `{answers}`: say true or false; nothing was touched")
     return Choices(
         accept_loss=_most(params.get("accept_loss", "")),
         though_source_answers=answers,
-        stranded=None if way == REFUSE else way,
+        stranded=None if way == _REFUSE else way,
         waves=() if kind == "rollback" else tuple(params.get("waves") or ()),
     )
 
@@ -109,17 +109,17 @@ def refuse_contradictions(kind: Kind, choices: Choices, approval: str) -> None:
 
 def with_parameters(reason: str) -> str:
     """A message that names options of the command, in words for whoever triggers a DAG."""
-    named = [f"{option} is the parameter {name}" for option, name in OPTIONS.items() if option in reason]
+    named = [f"{option} is the parameter {name}" for option, name in _OPTIONS.items() if option in reason]
     return f"{reason} (in Airflow, {', '.join(named)})" if named else reason
 
 
 def _most(said: object) -> int | None:
     if said in ("", None):
         return None
-    if said == ANY:
+    if said == _ANY:
         return sys.maxsize
     if isinstance(said, bool) or not str(said).isdecimal():
         raise AirflowFailException(
-            f"accept_loss is `{said}`: say a number of records, `{ANY}`, or leave it empty; nothing was touched"
+            f"accept_loss is `{said}`: say a number of records, `{_ANY}`, or leave it empty; nothing was touched"
         )
     return int(str(said))

@@ -32,7 +32,7 @@ from pathlib import Path
 from clusters.private_files import append_to, make_folder, read_end, replace_file
 from topology.quoting import lines_visible
 
-LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
+_LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
 ROOT = Path(__file__).resolve().parent.parent
 _START_SECONDS = 30.0
 
@@ -75,7 +75,7 @@ class Detached:
     def tail(self, lines: int = 15) -> str:
         """Its last lines, visible: what brokers and files are called stands in them."""
         try:
-            text = read_end(self.log, LOG_END).decode(errors="replace").expandtabs(4)
+            text = read_end(self.log, _LOG_END).decode(errors="replace").expandtabs(4)
             return lines_visible("\n".join(text.splitlines()[-lines:]))
         except OSError:
             return "(no log)"

@@ -19,8 +19,8 @@ from cutover.evidence.proofs import COUNTS
 from plugins.watershed_spark import SparkApplicationOperator, attempts
 from plugins.watershed_state import run_folder, state_folder, task_folder
 
-REACHED = ("proven", "different", "incomplete")  # an error is no verdict
-FINDINGS = 10  # what stands in the way, as far as an event should carry it
+_REACHED = ("proven", "different", "incomplete")  # an error is no verdict
+_FINDINGS = 10  # what stands in the way, as far as an event should carry it
 
 
 def proof_asset(topology: str) -> Asset:
@@ -107,7 +107,7 @@ def result(folder: Path) -> dict[str, Any] | None:
     summary = tried[-1].folder / "summary.json" if tried else folder / "summary.json"
     try:
         told = json.loads(summary.read_text(encoding="utf-8"))
-        if told["verdict"] not in REACHED:
+        if told["verdict"] not in _REACHED:
             return None
         names = (
             "verdict",
@@ -121,7 +121,7 @@ def result(folder: Path) -> dict[str, Any] | None:
             "records",
             "ended_at",
         )
-        return {name: told[name] for name in names} | {"path": str(summary), "findings": told["findings"][:FINDINGS]}
+        return {name: told[name] for name in names} | {"path": str(summary), "findings": told["findings"][:_FINDINGS]}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -21,16 +21,16 @@ from plugins.watershed_standby import is_ordered
 from plugins.watershed_state import file_name, run_folder, state_folder
 
 REPORT = "report.html"
-PROVES = "spark.verify"
-LINES = 12  # of a running proof's log
-HEADERS = {
+_PROVES = "spark.verify"
+_LINES = 12  # of a running proof's log
+_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; "
     "base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-STYLE = """:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem;max-width:62rem}
+_STYLE = """:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem;max-width:62rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid;border-radius:.3rem;padding:.8rem}"""
 
 
@@ -38,7 +38,7 @@ def proof(dag_id: str, run_id: str, task_id: str = "") -> Any:
     """The report of a run's proof: the newest attempt's. Several tasks with proofs are listed."""
     from fastapi.responses import HTMLResponse
 
-    return HTMLResponse(_shown(dag_id, run_id, task_id), headers=HEADERS)
+    return HTMLResponse(_shown(dag_id, run_id, task_id), headers=_HEADERS)
 
 
 def _shown(dag_id: str, run_id: str, task_id: str) -> str:
@@ -56,8 +56,8 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
     if report.is_file() and _is_inside(report):
         return read_file(report).decode(errors="replace")
     if newest.alive():
-        return _page("The proof runs", e("pre", newest.tail(LINES)), again=True)
-    return _page("No report", e("p", "The proof ended without one. Its last words:"), e("pre", newest.tail(LINES)))
+        return _page("The proof runs", e("pre", newest.tail(_LINES)), again=True)
+    return _page("No report", e("p", "The proof ended without one. Its last words:"), e("pre", newest.tail(_LINES)))
 
 
 def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
@@ -83,7 +83,7 @@ def proves(program: Detached) -> bool:
     if is_ordered(program):
         return True
     try:
-        return bool(json.loads(read_file(program.folder / "process.json"))["module"] == PROVES)
+        return bool(json.loads(read_file(program.folder / "process.json"))["module"] == _PROVES)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
@@ -92,7 +92,7 @@ def _page(title: str, *content: Any, again: bool = False) -> str:
     from spark.evidence.page.element import e, written
 
     style = e("style")
-    style.text = STYLE
+    style.text = _STYLE
     refresh = e("meta", http_equiv="refresh", content="5") if again else None
     head = e("head", e("meta", charset="utf-8"), refresh, e("title", title), style)
     return written(e("html", head, e("body", e("h1", title), content), lang="en"))

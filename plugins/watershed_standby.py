@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cutover.observations import ProofSeen
 
 STAY = 3600.0  # seconds from its proof on: the watch for stragglers, the drain and the hooks come before the tail
-BEGIN = 15.0  # seconds of sleep until it has begun what was ordered, or another application does
-LOOK = 0.05
-SUMMARY, LOG, ORDERED = "summary.json", "verify.log", "ordered"
+_BEGIN = 15.0  # seconds of sleep until it has begun what was ordered, or another application does
+_LOOK = 0.05
+SUMMARY, _LOG, _ORDERED = "summary.json", "verify.log", "ordered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +68,27 @@ class Standby:
         """Whether there is a summary in `folder/1`, by order of ours. A process that asks again waits for the order of
         the one before it. Raises what `sleep` raises."""
         place = folder / "1"
-        if not (place / ORDERED).exists():
+        if not (place / _ORDERED).exists():
             if attempts(folder) or not self.ready:
                 return False
             place.mkdir(parents=True)
-            (place / ORDERED).touch()
+            (place / _ORDERED).touch()
             if not self.process.order(json.dumps(placed(arguments, topology, place))):
                 self.process.dismiss()
                 return False
         waited = 0.0
         while not (place / SUMMARY).exists():
-            if not self.process.alive() or (waited > BEGIN and not (place / LOG).exists()):
+            if not self.process.alive() or (waited > _BEGIN and not (place / _LOG).exists()):
                 self.process.dismiss()
                 return False
-            sleep(LOOK)
-            waited += LOOK
+            sleep(_LOOK)
+            waited += _LOOK
         return True
 
 
 def is_ordered(attempt: Detached) -> bool:
     """An attempt that is a standby's, not a process of its own."""
-    return (attempt.folder / ORDERED).exists()
+    return (attempt.folder / _ORDERED).exists()
 
 
 def placed(arguments: list[str], topology: Path, folder: Path) -> list[str]:

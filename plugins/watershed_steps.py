@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cutover.observations import ApprovalSeen, ProofSeen
     from cutover.procedure import Result
 
-PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
+_PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
 
 Approve = Callable[["AskApproval"], "ApprovalSeen"]
 
@@ -165,8 +165,8 @@ def run_steps(order: Order, log: Any, approve: Approve, sleep: Callable[[float],
             log.info("%s: %s: %s", event.step, event.kind, lines_visible(event.text))
 
     def prove(wanted: Prove) -> ProofSeen:
-        seen = proof_by_standby(order, at, wanted, sleep) if wanted.final else None
-        return seen or proof_in(order.folder(at), wanted, order.plan)
+        seen = _proof_by_standby(order, at, wanted, sleep) if wanted.final else None
+        return seen or _proof_in(order.folder(at), wanted, order.plan)
 
     try:
         migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep)
@@ -237,7 +237,7 @@ def refuse_cold(order: Order, migration: Migration) -> None:
         raise StandbyNeeded(wanted)
 
 
-def proof_by_standby(order: Order, at: str, wanted: Prove, sleep: Callable[[float], None]) -> ProofSeen | None:
+def _proof_by_standby(order: Order, at: str, wanted: Prove, sleep: Callable[[float], None]) -> ProofSeen | None:
     """The tail's verdict by the application that is warm; None where it did not come to one. Raises StillWaiting."""
     folder, topology = order.folder(at), frozen_plan(order.plan).topology
     if not order.standby.prove(folder, proof_arguments(wanted), topology, sleep):
@@ -246,7 +246,7 @@ def proof_by_standby(order: Order, at: str, wanted: Prove, sleep: Callable[[floa
     return verdict(folder, order.plan)
 
 
-def proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:
+def _proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:
     """The verdict of the newest attempt in the step's folder. Raises ProofNeeded while there is none."""
     from cutover.evidence.proofs import read_summary
 
@@ -256,7 +256,7 @@ def proof_in(folder: Path, wanted: Prove, plan_hash: str) -> ProofSeen:
     last = tried[-1]
     if last.exit_code() not in (0, 1, 3):
         (last.folder / "collected").touch()
-        if len(tried) < PROOF_ATTEMPTS + is_ordered(tried[0]):
+        if len(tried) < _PROOF_ATTEMPTS + is_ordered(tried[0]):
             raise ProofNeeded(wanted, folder)
     return read_summary(last.folder / "summary.json", plan_hash)
 

@@ -28,7 +28,7 @@ from plugins.watershed_steps import (
 )
 from topology.quoting import visible
 
-LOOK_S = 2.0
+_LOOK_S = 2.0
 _HERE = f"{__name__}:"
 
 
@@ -103,7 +103,7 @@ def look(number: int, stop: bool) -> dict[str, Any]:
     running = _running[number]
     if stop:
         running.patience.stop.set()
-    over = running.over.wait(LOOK_S)
+    over = running.over.wait(_LOOK_S)
     if over:
         del _running[number]
     return {"lines": running.taken_lines(), "ended": running.ended if over else None}

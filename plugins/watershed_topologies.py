@@ -33,9 +33,9 @@ from topology.quoting import lines_visible, visible
 if TYPE_CHECKING:
     from topology.plan import Plan
 
-NO_ID = re.compile(r"[^A-Za-z0-9_.-]")  # what an id of a DAG cannot hold
-LONGEST = 100  # letters of a file's name in an id; Airflow takes 250 of all
-REPORTED = 10_000  # letters of a report
+_NO_ID = re.compile(r"[^A-Za-z0-9_.-]")  # what an id of a DAG cannot hold
+_LONGEST = 100  # letters of a file's name in an id; Airflow takes 250 of all
+_REPORTED = 10_000  # letters of a report
 
 
 class BrokenTopologies(Exception):
@@ -99,11 +99,11 @@ def dags_of(what: str, build: Callable[[TopologyFile], DAG], has: Callable[[Topo
         try:
             if not has(file):
                 continue
-            dag = build(file) if file.plan else report_dag(what, file)
+            dag = build(file) if file.plan else _report_dag(what, file)
             dag.validate()
             dag.check_cycle()
         except Exception as problem:  # noqa: BLE001 (as the docstring says)
-            dag = report_dag(what, replace(file, plan=None, problem=_report(problem)))
+            dag = _report_dag(what, replace(file, plan=None, problem=_report(problem)))
         found[dag_id] = dag
     return found
 
@@ -126,7 +126,7 @@ def _free(name: str, taken: dict[str, Path]) -> str:
 
 def _stem(path: Path) -> str:
     """The file's name as a part of a DAG's id. It does not begin with a dot, as the names of hidden folders do."""
-    return NO_ID.sub("_", path.stem)[:LONGEST].lstrip(".") or "_"
+    return _NO_ID.sub("_", path.stem)[:_LONGEST].lstrip(".") or "_"
 
 
 def _topologies(folder: Path) -> Iterator[Path]:
@@ -159,7 +159,7 @@ def _content(path: Path) -> bytes:
     return b"".join(b"%s\0%s\0" % (each.name.encode(), each.read_bytes()) for each in files_of(path))
 
 
-def report_dag(prefix: str, file: TopologyFile) -> DAG:
+def _report_dag(prefix: str, file: TopologyFile) -> DAG:
     """The DAG of a file that does not compile: its documentation and its one task are the report."""
     with DAG(
         dag_id=f"{prefix}__{file.name}",
@@ -201,7 +201,7 @@ def _load(path: Path) -> TopologyFile:
 def _report(problem: Exception) -> str:
     """As Airflow's database takes it, and as text inside a fence of Markdown."""
     text = lines_visible(str(problem) or repr(problem)).replace("```", "'''")
-    return text if len(text) <= REPORTED else f"{text[: REPORTED - 1]}…"
+    return text if len(text) <= _REPORTED else f"{text[: _REPORTED - 1]}…"
 
 
 def _remembered(content: bytes) -> Plan | None:

@@ -165,12 +165,12 @@ class EndWaveOperator(BaseOperator):
         order = Order(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind)
         entries = chain_of(frozen_plan(self.plan).read()).run(order.journal_run)
         if not entries:
-            raise AirflowFailException(f"the journal has no run {order.journal_run}: this wave never began. {AGAIN}")
+            raise AirflowFailException(f"the journal has no run {order.journal_run}: this wave never began. {_AGAIN}")
         last = entries[-1]
         if ended(last) != "done":
             raise AirflowFailException(
                 f"by the journal, wave {self.wave} is not done: its last entry is {last.step}, {last.kind} "
-                f"{ended(last) or ''}. {AGAIN}"
+                f"{ended(last) or ''}. {_AGAIN}"
             )
         order.standby.process.dismiss()
         told = {"wave": self.wave, "run": order.journal_run, "plan": self.plan, "sealed_ms": last.at_ms}
@@ -180,4 +180,4 @@ class EndWaveOperator(BaseOperator):
         return told
 
 
-AGAIN = "Clear the first task that was marked or skipped, and all after it; marking a task changes nothing outside"
+_AGAIN = "Clear the first task that was marked or skipped, and all after it; marking a task changes nothing outside"

@@ -10,11 +10,11 @@ from typing import Protocol
 
 log = logging.getLogger("watershed.worker")
 
-BUSY_S, IDLE_S = 0.02, 0.1  # how long a poll waits at most: another thread may have taken the acknowledgement
-AFTER_FAILURE_S = 0.1
+_BUSY_S, _IDLE_S = 0.02, 0.1  # how long a poll waits at most: another thread may have taken the acknowledgement
+_AFTER_FAILURE_S = 0.1
 
 
-class Acknowledged(Protocol):
+class _Acknowledged(Protocol):
     """As `clusters.control.ControlWriter`."""
 
     @property
@@ -30,7 +30,7 @@ class Acknowledger(threading.Thread):
     have heard of an acknowledgement may wait for it for ever.
     """
 
-    def __init__(self, writer: Acknowledged) -> None:
+    def __init__(self, writer: _Acknowledged) -> None:
         super().__init__(name="ledger", daemon=True)
         self._writer = writer
         self._after: deque[Callable[[], None]] = deque()
@@ -52,10 +52,10 @@ class Acknowledger(threading.Thread):
     def run(self) -> None:
         while not self._ending.is_set():
             try:
-                self._writer.poll(BUSY_S if self._after or self._writer.waiting else IDLE_S)
+                self._writer.poll(_BUSY_S if self._after or self._writer.waiting else _IDLE_S)
                 while self._after:
                     self._after.popleft()()
             except Exception as error:
                 log.exception("ledger thread")
                 self._failures.append(f"{type(error).__name__}: {error}")
-                self._ending.wait(AFTER_FAILURE_S)
+                self._ending.wait(_AFTER_FAILURE_S)

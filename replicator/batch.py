@@ -13,7 +13,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")
 _OLD_TIMESTAMP = struct.Struct(">q")
 CODEC_BITS: Final = 0x07
-LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x08, 0x10, 0x20
 MAGIC_AT: Final = 16  # in every format, also where the whole message is shorter than our header
 CURRENT: Final = 2  # the format that brokers store since Kafka 0.11
 UNKNOWN: Final = -1  # records of an old message: it has to be opened to be counted
@@ -43,11 +43,11 @@ class Batch(NamedTuple):
 
     @property
     def control(self) -> bool:
-        return bool(self.attributes & CONTROL)
+        return bool(self.attributes & _CONTROL)
 
     @property
     def transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
+        return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def codec(self) -> int:

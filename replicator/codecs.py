@@ -20,7 +20,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MOST: Final = 128 << 20  # bytes of one batch; producers send at most max.request.size, 1 MiB by default
 
-Buffer = bytes | bytearray | memoryview
+_Buffer = bytes | bytearray | memoryview
 
 _GZIP_FRAME = 31  # zlib's name for "with gzip's frame"
 _XERIAL = b"\x82SNAPPY\x00"
@@ -45,7 +45,7 @@ def compress(codec: int, raw: bytes) -> bytes:
     return _COMPRESS[codec](raw)
 
 
-def decompress(codec: int, packed: Buffer, most: int | None = None) -> bytes:
+def decompress(codec: int, packed: _Buffer, most: int | None = None) -> bytes:
     """Raises Undecodable; TooMuch for what holds more than `most` bytes, or MOST: no more than that is ever opened."""
     if codec == NONE:
         return bytes(packed)
@@ -57,7 +57,7 @@ def decompress(codec: int, packed: Buffer, most: int | None = None) -> bytes:
         raise Undecodable(f"its {NAMES[codec]} data cannot be read ({error})") from None
 
 
-def repaired_lz4(packed: Buffer) -> bytes:
+def repaired_lz4(packed: _Buffer) -> bytes:
     """A frame of a format v0 message with the header checksum that the LZ4 specification asks for.
 
     Clients before Kafka 0.10 computed it over the magic bytes too (KAFKA-3160), and brokers keep what they wrote.
@@ -74,7 +74,7 @@ def _gzipped(raw: bytes) -> bytes:
     return packer.compress(raw) + packer.flush()
 
 
-def _ungzipped(packed: Buffer, most: int) -> bytes:
+def _ungzipped(packed: _Buffer, most: int) -> bytes:
     try:
         return gunzip(packed, most)
     except HoldsTooMuch as error:
@@ -91,7 +91,7 @@ def _snappied(raw: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _unsnappied(packed: Buffer, most: int) -> bytes:
+def _unsnappied(packed: _Buffer, most: int) -> bytes:
     data = bytes(packed)
     if not data.startswith(_XERIAL):
         return _unsnappied_block(data, most, most)
@@ -118,7 +118,7 @@ def _lz4ed(raw: bytes) -> bytes:
     return bytes(packer.finish())
 
 
-def _unlz4ed(packed: Buffer, most: int) -> bytes:
+def _unlz4ed(packed: _Buffer, most: int) -> bytes:
     return _grown("lz4", packed, most)
 
 
@@ -126,11 +126,11 @@ def _zstded(raw: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(raw))
 
 
-def _unzstded(packed: Buffer, most: int) -> bytes:
+def _unzstded(packed: _Buffer, most: int) -> bytes:
     return _grown("zstd", packed, most)
 
 
-def _grown(name: str, packed: Buffer, most: int) -> bytes:
+def _grown(name: str, packed: _Buffer, most: int) -> bytes:
     """Into a buffer that is large enough, found by trying: a frame need not say how much it holds, and a small one
     may hold gigabytes."""
     into = cramjam.lz4.decompress_into if name == "lz4" else cramjam.zstd.decompress_into

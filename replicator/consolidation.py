@@ -23,7 +23,7 @@ from replicator.partition import PartitionKey
 from replicator.resume import Remembered
 
 SPARE_BLOCKS = 32  # how many records more than the map needs are left alone; a worker leaves 17 behind at most
-CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not
+_CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not
 
 
 def consolidate(
@@ -46,7 +46,7 @@ def consolidate(
     if landed is None or isinstance(landed.map, BrokenMap):
         return generation
     here = landed.identity.epoch
-    past = max(here if told else -1, claimed - CLAIMS_KEPT)
+    past = max(here if told else -1, claimed - _CLAIMS_KEPT)
     old = [name for name, epoch in records.items() if epoch == here or epoch <= past]
     if len(old) <= _needed(landed) + spare:
         return generation

@@ -36,8 +36,8 @@ from replicator.transactions.answers import SessionLost
 from replicator.transactions.senders import home_of, read_paths, transaction_version
 from replicator.transactions.slot import SlotWriter
 
-FETCH_BYTES: Final = 4 << 20
-PATIENCE_S: Final = 30.0
+_FETCH_BYTES: Final = 4 << 20
+_PATIENCE_S: Final = 30.0
 _NOWHERE: Final = "watershed.nowhere"
 
 
@@ -152,9 +152,9 @@ def _standing(
     target: ConnectionSettings,
 ) -> int:
     """The offset of the marker. What stands between `since` and it was copied."""
-    position, last = since, time.monotonic() + PATIENCE_S
+    position, last = since, time.monotonic() + _PATIENCE_S
     while time.monotonic() < last:
-        asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=FETCH_BYTES)
+        asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=_FETCH_BYTES)
         (answer,) = leader.fetch((asked,), max_wait_ms=200, isolation=READ_UNCOMMITTED)
         if answer.error:
             raise _refused(target, place, answer.error, "Fetch")

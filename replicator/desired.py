@@ -23,9 +23,9 @@ from replicator.orders import Order
 
 log = logging.getLogger("watershed.worker")
 
-CATCH_UP_S = 15.0  # for a leader to be chosen, and then again for the log to be read
-ASK_AGAIN_S = 0.2
-UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
+_CATCH_UP_S = 15.0  # for a leader to be chosen, and then again for the log to be read
+_ASK_AGAIN_S = 0.2
+_UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
@@ -58,8 +58,8 @@ class DesiredState:
         Raises Unreachable (or another ClusterError) when the cluster does not answer.
         """
         self._renew()
-        high = self._find_end(time.monotonic() + CATCH_UP_S)
-        deadline = time.monotonic() + CATCH_UP_S
+        high = self._find_end(time.monotonic() + _CATCH_UP_S)
+        deadline = time.monotonic() + _CATCH_UP_S
         while self._position < high:
             self.follow(0.2)
             if time.monotonic() > deadline:
@@ -76,7 +76,7 @@ class DesiredState:
                 problem = reason(error)
                 if problem.code() not in LEADER_MOVING or time.monotonic() > deadline:
                     raise cluster_error(self.settings, problem, doing=f"reading {FLOWS}", topic=FLOWS) from None
-            time.sleep(ASK_AGAIN_S)
+            time.sleep(_ASK_AGAIN_S)
 
     def follow(self, timeout: float) -> None:
         """Take what is there within `timeout` seconds; nothing before the first `catch_up` found the topic."""
@@ -133,7 +133,7 @@ class DesiredState:
         try:
             known[key] = understood(read, decoded(payload), key)
         except ValueError as error:
-            if len(self.unreadable) >= UNREADABLE_AT_MOST:
+            if len(self.unreadable) >= _UNREADABLE_AT_MOST:
                 self.unreadable.pop(next(iter(self.unreadable)))
             self.unreadable[key] = str(error)
             log.error(

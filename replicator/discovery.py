@@ -25,19 +25,19 @@ from replicator.targets import RECREATED, Mapped, copied_topics, place, target_l
 
 log = logging.getLogger("watershed.discovery")
 
-FAILED_AGAIN_S = 2.0
-LIMITS_S = 60.0  # how often the limits of known target topics are asked again
+_FAILED_AGAIN_S = 2.0
+_LIMITS_S = 60.0  # how often the limits of known target topics are asked again
 
-Known = dict[str, Mapped]  # by source topic
-Administer = Callable[[ConnectionSettings], Administration]
-Listings = tuple[dict[str, Shape], dict[str, Shape]]  # of the source and of the target
-Found = list[Mapped] | Exception
+_Known = dict[str, Mapped]  # by source topic
+_Administer = Callable[[ConnectionSettings], Administration]
+_Listings = tuple[dict[str, Shape], dict[str, Shape]]  # of the source and of the target
+_Found = list[Mapped] | Exception
 
 
-class Client:
+class _Client:
     """One cluster's administration, kept open; opened anew after a failure and when its settings have changed."""
 
-    def __init__(self, settings: Callable[[], ConnectionSettings], opened: Administer) -> None:
+    def __init__(self, settings: Callable[[], ConnectionSettings], opened: _Administer) -> None:
         self._settings, self._open = settings, opened
         self._now: tuple[ConnectionSettings, Administration] | None = None
 
@@ -60,8 +60,8 @@ class _Flow:
 
     record: FlowRecord
     due: float = 0.0
-    known: Known | None = None
-    listings: Listings | None = None  # that `known` was made from
+    known: _Known | None = None
+    listings: _Listings | None = None  # that `known` was made from
     limited: set[str] = field(default_factory=set)  # source topics whose limits were asked
     limits_due: float = 0.0
 
@@ -73,14 +73,14 @@ class Discovery:
 
     target: ConnectionSettings
     connect: Callable[[str], ConnectionSettings]
-    administer: Administer = Admin
-    copied: Callable[[ConnectionSettings], Mapping[str, Known]] = copied_topics
+    administer: _Administer = Admin
+    copied: Callable[[ConnectionSettings], Mapping[str, _Known]] = copied_topics
     decisions: Decisions | None = None  # about equal offsets
     topics: dict[str, list[Mapped]] = field(default_factory=dict)
     version: int = 0
     _flows: dict[str, _Flow] = field(default_factory=dict)
-    _asked: dict[str, Future[dict[str, Found]]] = field(default_factory=dict)  # by source alias
-    _clients: dict[str, Client] = field(default_factory=dict)
+    _asked: dict[str, Future[dict[str, _Found]]] = field(default_factory=dict)  # by source alias
+    _clients: dict[str, _Client] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16, thread_name_prefix="discovery"))
 
     def step(self, flows: Mapping[str, FlowRecord]) -> None:
@@ -128,14 +128,14 @@ class Discovery:
     def _of(self, source: str) -> list[str]:
         return [flow_id for flow_id, flow in self._flows.items() if flow.record.flow.source == source]
 
-    def _take(self, flow_id: str, found: Found, now: float) -> None:
+    def _take(self, flow_id: str, found: _Found, now: float) -> None:
         flow = self._flows.get(flow_id)
         if flow is None:
             return
         if isinstance(found, Exception):
             told = str(found) if isinstance(found, ClusterError | ReplicatorError) else repr(found)
             log.warning("discovery failed", extra={"flow": flow_id, "reason": told})
-            flow.due = now + FAILED_AGAIN_S
+            flow.due = now + _FAILED_AGAIN_S
             return
         flow.due = now + flow.record.flow.discovery_ms / 1000
         before = self.topics.get(flow_id)
@@ -144,10 +144,10 @@ class Discovery:
             self.version += 1
             _say(flow_id, [each for each in found if each not in (before or [])])
 
-    def _discovered(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, Found]:
+    def _discovered(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, _Found]:
         """All due flows of one source; runs in the pool, at most once at a time for each source."""
-        here = self._clients.setdefault(source, Client(lambda: self.connect(source), self.administer))
-        there = self._clients.setdefault("", Client(lambda: self.target, self.administer))  # no alias is empty
+        here = self._clients.setdefault(source, _Client(lambda: self.connect(source), self.administer))
+        there = self._clients.setdefault("", _Client(lambda: self.target, self.administer))  # no alias is empty
         try:
             at_source, at_target = here.get(), there.get()
             listings = at_source.shapes(), at_target.shapes()
@@ -157,7 +157,7 @@ class Discovery:
             here.failed()
             there.failed()
             return {record.key: error for _, record in jobs}
-        found: dict[str, Found] = {}
+        found: dict[str, _Found] = {}
         for flow, record in jobs:
             try:
                 found[record.key] = self._one(flow, record, listings, at_source, at_target)
@@ -171,7 +171,7 @@ class Discovery:
         return found
 
     def _one(
-        self, flow: _Flow, record: FlowRecord, listings: Listings, source: Administration, target: Administration
+        self, flow: _Flow, record: FlowRecord, listings: _Listings, source: Administration, target: Administration
     ) -> list[Mapped]:
         known, now = flow.known or {}, time.monotonic()
         retried = any(each.held is not None and each.held.cause is not None for each in known.values())
@@ -189,7 +189,7 @@ class Discovery:
         ]
         found = with_limits(found, target_limits(target, there))
         if everything:
-            flow.limits_due = now + LIMITS_S
+            flow.limits_due = now + _LIMITS_S
         flow.limited = {each.topic for each in found}
         flow.known = {each.topic: each for each in found}  # as found: what is decided is said anew in every round
         return found if self.decisions is None else self.decisions.placed(record.flow, found, source, target)
@@ -208,7 +208,7 @@ def _asked_for(record: FlowRecord) -> tuple[object, ...]:
     return record.generation, record.flow, record.retired
 
 
-def _results(future: Future[dict[str, Found]], flows: list[str]) -> dict[str, Found]:
+def _results(future: Future[dict[str, _Found]], flows: list[str]) -> dict[str, _Found]:
     """By flow; a job that ended in a way nobody thought of (a fault of ours) is tried again like any other."""
     try:
         return future.result()

@@ -25,12 +25,12 @@ from replicator.legacy import messages_of
 from replicator.look import Led, leaders
 from replicator.records import Record, records_of
 
-FETCH_BYTES: Final = 8 << 20
-PATIENCE_S: Final = 60.0  # without any progress
+_FETCH_BYTES: Final = 8 << 20
+_PATIENCE_S: Final = 60.0  # without any progress
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class _Stretch:
     """Records of one partition between which nothing stands that a flow brought: offsets first <= offset <= last,
     `records` of them (markers and compacted records take offsets). Times in ms since 1970."""
 
@@ -43,28 +43,28 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class _Divergence:
     """starts, ends: of the logs (the last stable offsets). ids: topic → its id."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[_Stretch, ...]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def divergence(settings: ConnectionSettings, since: Mapping[TopicPartition, int]) -> Divergence:
+def divergence(settings: ConnectionSettings, since: Mapping[TopicPartition, int]) -> _Divergence:
     """Raises ClusterError, also for a topic that is not there, and BadBatch for a damaged one."""
     led = _led(settings, since)
-    brought = brought_by_flows(settings)
-    found: list[Stretch] = []
+    brought = _brought_by_flows(settings)
+    found: list[_Stretch] = []
     for place in sorted(since):
-        open_: Stretch | None = None
+        open_: _Stretch | None = None
         for record in _records(settings, led[place], place, since[place], brought):
             if record is None:  # something that a flow brought
                 found += [open_] if open_ is not None else []
                 open_ = None
             elif open_ is None:
-                open_ = Stretch(place, record.offset, record.offset, 1, record.timestamp, record.timestamp)
+                open_ = _Stretch(place, record.offset, record.offset, 1, record.timestamp, record.timestamp)
             else:
                 open_ = replace(
                     open_,
@@ -74,7 +74,7 @@ def divergence(settings: ConnectionSettings, since: Mapping[TopicPartition, int]
                     newest_ms=max(open_.newest_ms, record.timestamp),
                 )
         found += [open_] if open_ is not None else []
-    return Divergence(
+    return _Divergence(
         tuple(found),
         {place: each.start for place, each in led.items()},
         {place: each.end for place, each in led.items()},
@@ -87,14 +87,14 @@ def own_records(
 ) -> Iterator[tuple[TopicPartition, Record]]:
     """Each record that is the applications' own, in the order of its partition. Raises as `divergence` does."""
     led = _led(settings, since)
-    brought = brought_by_flows(settings)
+    brought = _brought_by_flows(settings)
     for place in sorted(since):
         for record in _records(settings, led[place], place, since[place], brought):
             if record is not None:
                 yield place, record
 
 
-def brought_by_flows(settings: ConnectionSettings) -> frozenset[int]:
+def _brought_by_flows(settings: ConnectionSettings) -> frozenset[int]:
     """The producer ids under which Watershed writes to this cluster. Raises ClusterError."""
     flows = (record.producer_id for record in read_flows(settings).values())
     return frozenset(read_producers(settings)) | {each for each in flows if each is not None}
@@ -118,7 +118,7 @@ def _records(
         return
     with closing(connect(settings, led.leader)) as link:
         while position < led.end:
-            asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=FETCH_BYTES)
+            asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=_FETCH_BYTES)
             (answer,) = link.fetch((asked,), max_wait_ms=500, isolation=READ_COMMITTED)
             if answer.error:
                 raise RequestRefused(
@@ -139,7 +139,7 @@ def _records(
                 position = batch.end
             if position > before:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > PATIENCE_S:
+            elif time.monotonic() - moved > _PATIENCE_S:
                 raise settings.unreachable(f"{place} brings nothing at offset {position}, before its end {led.end}")
 
 

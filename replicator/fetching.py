@@ -24,20 +24,20 @@ from replicator.states import LookAgain, Loud, Span
 
 log = logging.getLogger("watershed.links")
 
-FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
-ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
-LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
+_FETCH_BYTES: Final[dict[Kind, int]] = {"live": 512 << 10, "bulk": 4 << 20}  # a partition and Fetch
+_ANSWER_BYTES: Final[dict[Kind, int]] = {"live": 2 << 20, "bulk": 16 << 20}
+_LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
 # A broker with a quota for us answers with nothing where an answer would exceed what is left of the quota's window, and
 # cuts answers only to the whole of it (KafkaApis, KIP-219). Who always asks for more than is left gets nothing while
 # anybody else of the same client id reads. So for a minute behind such an answer an eighth of the largest one before is
 # asked for, at least SMALLEST_ANSWER; windows are of ten seconds, and small answers fill them as well as large ones.
-SMALLEST_ANSWER: Final = 128 << 10
-CAREFUL_S: Final = 60.0
-PARTITION_BUFFER: Final = 8 << 20
+_SMALLEST_ANSWER: Final = 128 << 10
+_CAREFUL_S: Final = 60.0
+_PARTITION_BUFFER: Final = 8 << 20
 # What the live lane may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVE: Final[dict[Kind, int]] = {"live": 4 << 20, "bulk": 0}
-LONG_POLL_S: Final = 0.1
-COMING_S: Final = 0.02  # a live lane's, while partitions may come to it: what is new in one would wait out the poll
+_LONG_POLL_S: Final = 0.1
+_COMING_S: Final = 0.02  # a live lane's, while partitions may come to it: what is new in one would wait out the poll
 
 
 class FetchLane(Lane):
@@ -54,7 +54,7 @@ class FetchLane(Lane):
         super().__init__("fetch", kind, settings, address)
         self._routes, self._memory = routes, memory
         self._first = 0
-        self._fits = ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
+        self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
@@ -71,14 +71,14 @@ class FetchLane(Lane):
             return
         self._asleep = False
         if self.kind == "live" and any(route.kind != "live" for route in everybody):
-            early = min(early, COMING_S)
-        self._fetch(asked, max(min(ANSWER_BYTES[self.kind], memory), LEAST_ANSWER), min(LONG_POLL_S, early))
+            early = min(early, _COMING_S)
+        self._fetch(asked, max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), min(_LONG_POLL_S, early))
 
     def _fetch(self, asked: list[tuple[Route, int]], max_bytes: int, wait_s: float) -> None:
         self._first = (self._first + 1) % len(asked)  # the broker fills the answer in this order
         asked = asked[self._first :] + asked[: self._first]
         by_partition = {(route.copy.source_id, route.copy.key.partition): route for route, _ in asked}
-        most = FETCH_BYTES[self.kind]
+        most = _FETCH_BYTES[self.kind]
         heaviest = max(route.weight for route, _ in asked)
         self._look_at_connection()
         connection = self._connected()
@@ -98,9 +98,9 @@ class FetchLane(Lane):
         )
         if not answers:
             self._no_room = time.monotonic()
-            self._fits = min(self._fits, max(self._largest // 8, SMALLEST_ANSWER))
-        elif time.monotonic() - self._no_room > CAREFUL_S:
-            self._fits = ANSWER_BYTES[self.kind]
+            self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
+        elif time.monotonic() - self._no_room > _CAREFUL_S:
+            self._fits = _ANSWER_BYTES[self.kind]
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         for answer in answers:
             _delivered(by_partition[answer.topic_id, answer.partition], answer)
@@ -114,7 +114,7 @@ class FetchLane(Lane):
 
 def _takes(route: Route) -> bool:
     copy = route.copy
-    return copy.trouble is None and copy.refused is None and copy.buffered < PARTITION_BUFFER and not _crowded(route)
+    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not _crowded(route)
 
 
 def _crowded(route: Route) -> bool:
@@ -128,13 +128,13 @@ def _within_quotas(routes: list[Route], now: float) -> tuple[list[tuple[Route, i
     """What may be asked of each now, and the seconds until a flow that may not be asked now may be again."""
     limited = Counter(route.flow for route in routes if route.rate.quota is not None)
     if not limited:
-        return [(route, FETCH_BYTES["bulk"]) for route in routes], LONG_POLL_S
+        return [(route, _FETCH_BYTES["bulk"]) for route in routes], _LONG_POLL_S
     asked: list[tuple[Route, int]] = []
-    early = LONG_POLL_S
+    early = _LONG_POLL_S
     for route in routes:
         allowance = route.rate.allowance(now)
         if allowance is None:
-            asked.append((route, FETCH_BYTES["bulk"]))
+            asked.append((route, _FETCH_BYTES["bulk"]))
         elif allowance:
             asked.append((route, max(allowance // limited[route.flow], min(SMALLEST, allowance))))
         else:

@@ -9,13 +9,13 @@ from typing import Final
 from clusters.status import PartitionStatus
 
 SILENT: Final = "silent"  # no worker has reported lately; nobody writes this state down
-SILENT_MS: Final = 15_000  # workers report every second, and every five what does nothing
+_SILENT_MS: Final = 15_000  # workers report every second, and every five what does nothing
 _ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT)
 
 
 def heard(report: PartitionStatus, now_ms: int) -> PartitionStatus:
     """The report, or that it is too old to be believed. now_ms: since 1970."""
-    if now_ms - report.at_ms <= SILENT_MS:
+    if now_ms - report.at_ms <= _SILENT_MS:
         return report
     told = "no worker has reported for this partition lately"
     if report.error is not None:  # and its remedy stands beside it

@@ -27,7 +27,7 @@ from replicator.states import Span
 
 Path = tuple[str, ...]  # cluster ids, birth place first
 UNKNOWN: Final[Path] = ("?",)  # of an id whose record cannot be read; no cluster id is a question mark
-NOBODY: Final = -1  # the producer id of a batch without one
+_NOBODY: Final = -1  # the producer id of a batch without one
 REMEMBERED: Final = 10_000  # producer ids; applications that come and go have a new one each time
 
 
@@ -58,7 +58,7 @@ class Guard:
 
     def path(self, producer_id: int) -> Path:
         """The way that what this producer writes came; () for an application. Raises ClusterError."""
-        if producer_id == NOBODY:
+        if producer_id == _NOBODY:
             return ()
         known = self._known.get(producer_id)
         if known is None:

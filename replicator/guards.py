@@ -84,7 +84,7 @@ class _Source:
         with self._reading:
             if self._tail is None:
                 desired = self._caught_up()
-                self._tail = ClaimsTail(self.settings, lambda: mapped_in(desired))
+                self._tail = ClaimsTail(self.settings, lambda: _mapped_in(desired))
             return self._tail.claims(where, batch)
 
     def _caught_up(self) -> DesiredState:
@@ -94,6 +94,6 @@ class _Source:
         return self._desired
 
 
-def mapped_in(desired: DesiredState) -> set[str]:
+def _mapped_in(desired: DesiredState) -> set[str]:
     """Flows whose sequence numbers follow from offsets (`replicator.claims`)."""
     return {id_ for id_, record in desired.flows.items() if record.flow.offsets != "aligned"}

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 SAMPLES = 256
-SMOOTHING = 0.2  # weight of the newest Fetch in the mean size of an offset
+_SMOOTHING = 0.2  # weight of the newest Fetch in the mean size of an offset
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Lag:
         if offsets > 0:
             mean = size / offsets
             known = self._bytes_an_offset
-            self._bytes_an_offset = mean if known is None else known + SMOOTHING * (mean - known)
+            self._bytes_an_offset = mean if known is None else known + _SMOOTHING * (mean - known)
 
     def behind_s(self, copied: int, now: float) -> float | None:
         """Seconds since the source's end first passed `copied` (0.0: nothing is waiting); None: no end was seen."""

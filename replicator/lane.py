@@ -23,7 +23,7 @@ from replicator.look import Address
 log = logging.getLogger("watershed.links")
 
 ALIVE_S: Final = 0.25  # how long a lane sleeps at most when nothing wakes it
-AFTER_A_LOSS_S: Final = 0.1
+_AFTER_A_LOSS_S: Final = 0.1
 Kind = Literal["live", "bulk"]
 
 
@@ -122,7 +122,7 @@ class Lane(threading.Thread):
         self._disconnect()
         self._dropped(str(error), closed)
         self._asleep = True
-        self._sleep(AFTER_A_LOSS_S)
+        self._sleep(_AFTER_A_LOSS_S)
 
     def _connected(self) -> Connection:
         if self._connection is None:

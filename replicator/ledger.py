@@ -40,7 +40,7 @@ from replicator.run_json import runs_from_json, runs_to_json
 from replicator.states import Loud
 from replicator.transactions.positions import KINDS, Known, known_in
 
-SCHEMA = 2
+_SCHEMA = 2
 BLOCK_RUNS = 2048
 READ_S = 45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
 
@@ -93,7 +93,7 @@ class Block:
     def to_json(self) -> Value:
         """What stands in the key is not said again, nor what is as it mostly is."""
         value: Value = {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "flow": self.key.flow,
             "start": self.start,
             "producer_id": self.identity.producer_id,
@@ -152,7 +152,7 @@ def _placed(record_key: str, value: Value) -> tuple[PartitionKey, Generation, in
     if value["schema"] == 1:
         key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
         return key, Generation(value["generation"], value["worker"]), value["block"]
-    if value["schema"] != SCHEMA:
+    if value["schema"] != _SCHEMA:
         raise ValueError(f"schema {value['schema']}")
     flow, topic, partition, written_by, number = record_key.split("|")
     generation, worker = written_by.split(".", 1)

@@ -21,7 +21,7 @@ from replicator.records import Record, encoded
 _FRONT = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
 _CRC_FROM = MAGIC_AT
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
-NO_TIMESTAMP = -1
+_NO_TIMESTAMP = -1
 
 
 class _Message(NamedTuple):
@@ -79,7 +79,7 @@ def _messages(data: bytes, magic: int) -> Iterator[_Message]:
         if found != magic or stop > len(data):
             raise Undecodable(f"holds a message of format v{found} and {size} bytes where it ends")
         at += _FRONT.size
-        timestamp = NO_TIMESTAMP
+        timestamp = _NO_TIMESTAMP
         if magic == 1:
             (timestamp,) = _I64.unpack_from(data, at)
             at += 8

@@ -24,8 +24,10 @@ from replicator.repack import Terms
 from replicator.resume import Seen
 
 SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
-SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
-GAP_S = 12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
+_SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
+_GAP_S = (
+    12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
+)
 
 
 class Address(NamedTuple):
@@ -55,7 +57,7 @@ class Stillness:
         """Whether `end` was the same at every look of the last SETTLE_S seconds. Who did not look for a while (the
         partition was another worker's meanwhile) begins again: what was seen before says nothing of what was sent."""
         seen, since, last = self._since.get((key, side), (end, now, now))
-        if seen != end or now - last > GAP_S:
+        if seen != end or now - last > _GAP_S:
             since = now
         self._since[key, side] = (end, since, now)
         return now - since >= SETTLE_S
@@ -165,7 +167,7 @@ def _newest(connection: Connection, there: Led, partition: int) -> Batch | Clust
         low = at = max(there.start, high - step)
         found: Batch | None = None
         while at < high:
-            asked = FetchPartition(there.topic_id, partition, at, max_bytes=SEARCHED)
+            asked = FetchPartition(there.topic_id, partition, at, max_bytes=_SEARCHED)
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
             if answer.error:
                 return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
@@ -198,7 +200,7 @@ def _with_missed(
     leave_out = guard(Claimed(key.topic, here.topic_id, key.partition))
     with closing(connect(source, here.leader)) as connection:
         while position < end:
-            asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=SEARCHED)
+            asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=_SEARCHED)
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
             if answer.error:
                 return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)

@@ -27,9 +27,9 @@ from replicator.transactions.takeover import TakenInTransactions, TakeOver
 
 log = logging.getLogger("watershed.worker")
 
-TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
+_TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
 
-Found = Taken | TakenInTransactions | Loud | LookAgain
+_Found = Taken | TakenInTransactions | Loud | LookAgain
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Looks:
     guards: Guards
     stillness: Stillness = field(default_factory=Stillness)
     schema_ids: Translations | None = None  # asked first: who waits for a schema takes nothing over
-    _under_way: list[tuple[list[Seat], Future[dict[PartitionKey, Found]]]] = field(default_factory=list)
+    _under_way: list[tuple[list[Seat], Future[dict[PartitionKey, _Found]]]] = field(default_factory=list)
 
     def start(self, seats: Iterable[Seat]) -> None:
         """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
@@ -63,7 +63,7 @@ class Looks:
                     seat.looks()
                 self._under_way.append((together, self.pool.submit(self._look, together[0].record, together)))
 
-    def finished(self) -> Iterator[tuple[Seat, Found]]:
+    def finished(self) -> Iterator[tuple[Seat, _Found]]:
         under_way, self._under_way = self._under_way, []
         for seats, future in under_way:
             if not future.done():
@@ -74,12 +74,12 @@ class Looks:
                 seat.looked(judged=not isinstance(results[seat.key], LookAgain))
                 yield seat, results[seat.key]
 
-    def _look(self, record: FlowRecord, seats: list[Seat]) -> dict[PartitionKey, Found]:
+    def _look(self, record: FlowRecord, seats: list[Seat]) -> dict[PartitionKey, _Found]:
         try:
             source = self.connect(record.flow.source)
         except ClusterError as error:
             return {seat.key: LookAgain(str(error)) for seat in seats}
-        waiting: dict[PartitionKey, Found] = {}
+        waiting: dict[PartitionKey, _Found] = {}
         if self.schema_ids is not None:
             try:
                 why = self.schema_ids.ask(record.flow, source, [seat.key for seat in seats])
@@ -110,7 +110,7 @@ class Looks:
         return {**waiting, **taken}
 
 
-def _results(seats: list[Seat], future: Future[dict[PartitionKey, Found]]) -> dict[PartitionKey, Found]:
+def _results(seats: list[Seat], future: Future[dict[PartitionKey, _Found]]) -> dict[PartitionKey, _Found]:
     """What was found. A look that ended in a way nobody thought of (a fault of ours) concerns its partitions only: each
     is looked at by itself then, so that the one that it is about ends up alone, and loud."""
     try:
@@ -132,7 +132,7 @@ def _chunks(seats: list[Seat]) -> Iterator[list[Seat]]:
     together = [seat for seat in seats if not seat.alone]
     for _slot, group in groupby(sorted(together, key=lambda seat: seat.slot), key=lambda seat: seat.slot):
         chunk += group
-        if len(chunk) >= TOGETHER:
+        if len(chunk) >= _TOGETHER:
             yield chunk
             chunk = []
     if chunk:

@@ -20,7 +20,7 @@ log = logging.getLogger("watershed.membership")
 SESSION_MS = 10_000
 # The others hear of a worker that leaves with their next heartbeat, and of one that joins twice (KIP-429: what it gets
 # is given up in a first rebalance and handed out in a second). So this is most of what a handover takes.
-HEARTBEAT_MS = 250
+_HEARTBEAT_MS = 250
 
 
 class Membership:
@@ -47,7 +47,7 @@ class Membership:
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": SESSION_MS,
                     "socket.timeout.ms": SESSION_MS,  # 60 s by default: so long for a coordinator that hangs
-                    "heartbeat.interval.ms": HEARTBEAT_MS,
+                    "heartbeat.interval.ms": _HEARTBEAT_MS,
                     "max.poll.interval.ms": 60_000,
                 }
             )

@@ -26,8 +26,8 @@ from replicator.states import LookAgain, Loud, Span
 Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
 PASSES = "copy-foreign"  # the kind that no look obeys: the loop guard lets the offsets pass that it names
 BEHIND_OTHERS = ("adopt", "rejoin")  # kinds that go on behind records of others, which the ledger's foreign part tells
-SCHEMA = 1
-BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
+_SCHEMA = 1
+_BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Order:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "kind": self.kind,
             "flow": self.flow,
             "topic": self.topic,
@@ -104,7 +104,7 @@ class Order:
     def from_json(cls, value: dict[str, Any]) -> Order:
         """Raises `ProtocolError` for a record of another schema or without its fields."""
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] != _SCHEMA:
                 raise ValueError(f"schema {value['schema']}")
             return cls(
                 kind=value["kind"],
@@ -136,7 +136,7 @@ def by_policy(key: PartitionKey, found: Loud, generation: int, now_ms: int) -> O
     """The order that `on_gap: continue` stands for. Two workers that find the same give the same."""
     name = f"policy-{generation}-{found.source}".replace(" ", "-")
     return Order(
-        "accept-gap", key.flow, key.topic, key.partition, found.state, generation, BY_POLICY, found.source, None, name,
+        "accept-gap", key.flow, key.topic, key.partition, found.state, generation, _BY_POLICY, found.source, None, name,
         now_ms,
     )  # fmt: skip
 

@@ -20,14 +20,14 @@ from clusters.varints import read_uvarint, uvarint
 
 _WIDTHS: Final = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32), ("Q", 1 << 64))
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
-MOST_ROWS: Final = 1 << 17  # of one text; a record that claims more is none of ours
+_MOST_ROWS: Final = 1 << 17  # of one text; a record that claims more is none of ours
 
 
 def packed(columns: Sequence[Sequence[int]]) -> str:
     """Columns of one length, of numbers ≥ 0 and below 2⁶⁴. Raises ValueError for others, or for too many rows."""
     count = len(columns[0])
-    if count > MOST_ROWS:
-        raise ValueError(f"{count} rows are too many for one text, {MOST_ROWS} fit")
+    if count > _MOST_ROWS:
+        raise ValueError(f"{count} rows are too many for one text, {_MOST_ROWS} fit")
     pieces = [uvarint(count)]
     for column in columns:
         if min(column, default=0) < 0:
@@ -42,9 +42,9 @@ def unpacked(text: str, columns: int) -> list[tuple[int, ...]]:
     """The inverse of `packed`. Raises ValueError for what is no such text."""
     try:
         expand = zlib.decompressobj()
-        raw = expand.decompress(b64decode(text, validate=True), 16 + 8 * columns * MOST_ROWS)
+        raw = expand.decompress(b64decode(text, validate=True), 16 + 8 * columns * _MOST_ROWS)
         count, at = read_uvarint(raw, 0)
-        if not expand.eof or count > MOST_ROWS:
+        if not expand.eof or count > _MOST_ROWS:
             raise ValueError("more rows than one text may hold")
         found = []
         for _ in range(columns):

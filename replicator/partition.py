@@ -47,7 +47,7 @@ _DENIED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATI
 
 
 PIPELINE: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
-STOOD_STILL: Final = "this worker stood still for a while; somebody else may have gone on"
+_STOOD_STILL: Final = "this worker stood still for a while; somebody else may have gone on"
 MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes
 
 
@@ -189,7 +189,7 @@ class PartitionCopy:
             if self.trouble is None:
                 self.trouble = LookAgain(reason)
 
-    def stood_still(self, now: int, reason: str = STOOD_STILL) -> None:
+    def stood_still(self, now: int, reason: str = _STOOD_STILL) -> None:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
         and cannot tell for how long (`reason`); another one may have taken the partition over. A broker that knows our
         sequence numbers turns away what is not next. One that has forgotten them takes anything, so nothing more may

@@ -19,7 +19,7 @@ GAIN: Final = 0.9  # times the heaviest: what the other one may carry after a mo
 LEAST_SHARE: Final = 0.01  # of the excess: what a partition has to carry to be worth a move
 LEAST_EXCESS: Final = 256 << 10  # bytes a second above the mean
 HANDOVERS: Final = 8  # at once, between workers
-SHIFTS: Final = 16  # at once, within workers
+_SHIFTS: Final = 16  # at once, within workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def balanced(loads: Collection[Load], table: Mapping[str, int], owners: Mapping[
         moved.add(load.key)
     for slots in slots_of:
         own = [load for load in ordered if serving[load.key] in slots]
-        for _ in range(SHIFTS):
+        for _ in range(_SHIFTS):
             shift = _move(own, slots, lambda load: serving[load.key], moved)
             if shift is None:
                 break

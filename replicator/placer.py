@@ -22,9 +22,9 @@ from replicator.placement import Load, balanced
 log = logging.getLogger("watershed.placement")
 
 LEADING_SLOT = 0
-FIRST_S = 30.0  # of reports, before the first decision of a new leader
-SMOOTH = 0.1  # share of the newest report: about the mean of ten seconds
-OLD_S = 15.0  # a report from before says nothing about now
+_FIRST_S = 30.0  # of reports, before the first decision of a new leader
+_SMOOTH = 0.1  # share of the newest report: about the mean of ten seconds
+_OLD_S = 15.0  # a report from before says nothing about now
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Rates:
+class _Rates:
     """What partitions carried lately, from reports as they come in."""
 
     _seen: dict[str, _Seen] = field(default_factory=dict)
@@ -43,20 +43,20 @@ class Rates:
     def take(self, reports: Iterable[PartitionStatus], now: float) -> None:
         for report in reports:
             before = self._seen.get(report.key)
-            rate = report.rate_bytes if before is None else before.rate + SMOOTH * (report.rate_bytes - before.rate)
+            rate = report.rate_bytes if before is None else before.rate + _SMOOTH * (report.rate_bytes - before.rate)
             self._seen[report.key] = _Seen(report, rate, now)
 
     def loads(self, flows: Mapping[str, FlowRecord], now: float) -> list[Load]:
         """Those of `flows`; what is not reported any more is left out."""
-        self._seen = {key: seen for key, seen in self._seen.items() if now - seen.at < OLD_S}
+        self._seen = {key: seen for key, seen in self._seen.items() if now - seen.at < _OLD_S}
         return [
-            Load(key, seen.report.slot, seen.rate, seen.report.young and may_move(flows[seen.report.flow]))
+            Load(key, seen.report.slot, seen.rate, seen.report.young and _may_move(flows[seen.report.flow]))
             for key, seen in self._seen.items()
             if seen.report.flow in flows
         ]
 
 
-def may_move(record: FlowRecord) -> bool:
+def _may_move(record: FlowRecord) -> bool:
     """With transactions the transactional id is that of the ledger's slot, so whoever serves the slot must copy."""
     return record.flow.delivery != "transactions"
 
@@ -69,7 +69,7 @@ class Placer:
     ) -> None:
         self._target, self._topology, self._worker_id, self._writer = target, topology, worker_id, writer
         self._period_s = period_s
-        self._rates = Rates()
+        self._rates = _Rates()
         self._reports: StatusFollower | None = None
         self._admin: Admin | None = None
         self._due = 0.0
@@ -88,7 +88,7 @@ class Placer:
             except (ClusterError, KafkaException) as error:  # in the middle of a rotation, perhaps
                 log.warning("placement not decided", extra={"reason": str(error)})
                 return
-            self._due = now + min(FIRST_S, self._period_s)
+            self._due = now + min(_FIRST_S, self._period_s)
         self._rates.take(self._reports.read(), now)
         if now < self._due or (self._deciding is not None and not self._deciding.done()):
             return
@@ -108,7 +108,7 @@ class Placer:
     def _stop_leading(self) -> None:
         if self._reports is not None:
             self._reports.close()
-            self._reports, self._admin, self._rates = None, None, Rates()
+            self._reports, self._admin, self._rates = None, None, _Rates()
 
     def _decide(self, loads: list[Load], table: dict[str, int], before: Placement | None) -> None:
         """Runs in a thread of its own."""
@@ -130,4 +130,4 @@ class Placer:
 def _still_meant(key: str, flows: Mapping[str, FlowRecord]) -> bool:
     flow_id, topic, _partition = key.split("|")
     record = flows.get(flow_id)
-    return record is not None and may_move(record) and record.selects(topic)
+    return record is not None and _may_move(record) and record.selects(topic)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-BEAT_S: Final = 0.5
+_BEAT_S: Final = 0.5
 # Also while the machine is suspended, where the system can tell (Linux).
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -45,4 +45,4 @@ class Pulse:
     def _beat(self) -> None:
         while True:
             self.stops()
-            time.sleep(BEAT_S)
+            time.sleep(_BEAT_S)

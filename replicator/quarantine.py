@@ -30,7 +30,7 @@ from clusters.settings import ConnectionSettings
 from replicator.partition import PartitionKey
 from replicator.repack import Rejected
 
-QUARANTINE = "watershed.quarantine"
+_QUARANTINE = "watershed.quarantine"
 LARGEST = 64 << 20  # bytes of key, value and headers that are kept whole; socket.request.max.bytes is 100 MiB
 _ROOM = 1 << 20  # for our own headers and the front of the batch
 _CONFIGS = {
@@ -44,7 +44,7 @@ _OURS = "watershed."
 _LAST_OF_OURS = "watershed.key"  # behind it stand the record's own headers
 _PATIENCE_S = 60.0
 
-Headers = list[tuple[str, str | bytes | None]]
+_Headers = list[tuple[str, str | bytes | None]]
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Quarantine:
         with self._lock:
             refused = self._write(key, rejected, whole=True)
             for error in self._write(key, refused, whole=False):
-                raise ClusterError(f"{QUARANTINE} does not take source offset {error.source_offset} of {key.topic}")
+                raise ClusterError(f"{_QUARANTINE} does not take source offset {error.source_offset} of {key.topic}")
 
     def _write(self, key: PartitionKey, rejected: Sequence[Rejected], *, whole: bool) -> list[Rejected]:
         """Returns those that are too large for the topic as it is."""
@@ -81,7 +81,7 @@ class Quarantine:
             value, headers = kept(key, record, whole=whole and size(record) <= LARGEST)
             try:
                 self._connected().produce(
-                    QUARANTINE,
+                    _QUARANTINE,
                     value,
                     record_key(key, record.source_offset).encode(),
                     slot_of(key.flow, key.topic, key.partition),
@@ -94,18 +94,18 @@ class Quarantine:
         while left:
             self._connected().poll(0.05)
             if time.monotonic() > deadline:
-                raise self.settings.unreachable(f"no acknowledgement for records of {QUARANTINE}")
+                raise self.settings.unreachable(f"no acknowledgement for records of {_QUARANTINE}")
         if failures:
             raise librdkafka.cluster_error(
-                self.settings, failures[0], self._complaints, doing=f"writing to {QUARANTINE}", topic=QUARANTINE
+                self.settings, failures[0], self._complaints, doing=f"writing to {_QUARANTINE}", topic=_QUARANTINE
             )
         return too_large
 
     def _connected(self) -> Producer:
         if self._producer is None:
             with Admin(self.settings) as admin:
-                if admin.topic(QUARANTINE) is None:
-                    admin.create_topic(QUARANTINE, SLOTS, min(3, admin.brokers()), _CONFIGS)
+                if admin.topic(_QUARANTINE) is None:
+                    admin.create_topic(_QUARANTINE, SLOTS, min(3, admin.brokers()), _CONFIGS)
             self._producer = Producer(
                 self.settings.librdkafka(
                     {
@@ -132,10 +132,10 @@ def size(record: Rejected) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
-def kept(key: PartitionKey, record: Rejected, *, whole: bool) -> tuple[bytes | None, Headers]:
+def kept(key: PartitionKey, record: Rejected, *, whole: bool) -> tuple[bytes | None, _Headers]:
     """Value and headers of the record in the quarantine: ours first, then its own as they were. A record that is not
     kept whole leaves its value, key and headers out and says how large they were."""
-    headers: Headers = [
+    headers: _Headers = [
         ("watershed.flow", key.flow.encode()),
         ("watershed.topic", key.topic.encode()),
         ("watershed.target_topic", key.target_topic.encode()),
@@ -224,9 +224,9 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 def _messages(settings: ConnectionSettings) -> Iterator[Message]:
     with Admin(settings) as admin:
-        topic = admin.topic(QUARANTINE)
+        topic = admin.topic(_QUARANTINE)
         if topic is None:
             return iter(())
-        ranges = admin.offsets(TopicPartition(QUARANTINE, number) for number in range(topic.partitions))
+        ranges = admin.offsets(TopicPartition(_QUARANTINE, number) for number in range(topic.partitions))
     todo = {key.partition: (span.start, span.end) for key, span in ranges.items() if span.start < span.end}
-    return messages(settings, QUARANTINE, todo, _PATIENCE_S)
+    return messages(settings, _QUARANTINE, todo, _PATIENCE_S)

@@ -29,7 +29,7 @@ OVERHEAD: Final = 24  # at most, of one record in front of `rest`: length 5, att
 
 # Records of one batch that are opened, about 200 bytes of memory each. Producers batch by bytes, 16 KiB by default: so
 # many are made to be opened (18 million records of 7 bytes are a batch of 8 KiB, packed).
-MOST_RECORDS: Final = 1_000_000
+_MOST_RECORDS: Final = 1_000_000
 
 
 class Record(NamedTuple):
@@ -40,7 +40,7 @@ class Record(NamedTuple):
     rest: bytes
 
 
-class Fields(NamedTuple):
+class _Fields(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[bytes, bytes | None], ...]
@@ -57,8 +57,8 @@ def records_of(batch: Batch, most: int | None = None) -> list[Record]:
     if crc != crc32c(data[CRC_FROM:]):
         raise BadBatch("is damaged, its CRC does not match", batch.base, passing=True)
     (first_time,) = _FIRST_TIME.unpack_from(data, _FIRST_TIME_AT)
-    if batch.records > MOST_RECORDS:
-        raise Oversized(f"holds {batch.records} records, more than {MOST_RECORDS}", batch.base)
+    if batch.records > _MOST_RECORDS:
+        raise Oversized(f"holds {batch.records} records, more than {_MOST_RECORDS}", batch.base)
     try:
         body = decompress(batch.codec, data[HEADER_SIZE:], most)
         found = walk(body, batch.records, batch.base, first_time)
@@ -152,7 +152,7 @@ def _wrapped(time: int) -> int:
     return (time - _OLDEST & 0xFFFF_FFFF_FFFF_FFFF) + _OLDEST
 
 
-def fields(rest: bytes) -> Fields:
+def fields(rest: bytes) -> _Fields:
     """Key, value and headers of a record, for those that leave the copy. Raises IndexError, ValueError."""
     key, at = _sized(rest, 0)
     value, at = _sized(rest, at)
@@ -162,7 +162,7 @@ def fields(rest: bytes) -> Fields:
         name, at = _sized(rest, at)
         content, at = _sized(rest, at)
         headers.append((name or b"", content))
-    return Fields(key, value, tuple(headers))
+    return _Fields(key, value, tuple(headers))
 
 
 def encoded(key: bytes | None, value: bytes | None) -> bytes:

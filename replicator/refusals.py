@@ -10,7 +10,7 @@ from replicator.errors import ReplicatorError
 from topology.internal import kept, kept_targets
 from topology.plan import Plan, PlanFlow
 
-ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
+_ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
 
 
 class CannotApply(ReplicatorError):
@@ -55,7 +55,7 @@ def refuse_other_ids(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool
         changed = "with the schema ids of the target" if was else "with the schema ids of the source"
         raise CannotApply(
             f"flow {flow.id} has copied records {changed} (sync.schemas.ids), and they stay as they are. "
-            f"Restore `ids: {'translate' if was else 'preserve'}`, or {ANEW}"
+            f"Restore `ids: {'translate' if was else 'preserve'}`, or {_ANEW}"
         )
 
 
@@ -77,9 +77,9 @@ def kept_delivery(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) 
         raise CannotApply(
             f"flow {flow.id} has copied by sequence numbers, for which it must be the only writer of its target "
             f"partitions, and now it is to copy in transactions: {flow.delivery_reason}. "
-            f"Undo what makes it so, or {ANEW}"
+            f"Undo what makes it so, or {_ANEW}"
         )
     raise CannotApply(
         f"flow {flow.id} now lies on a ring of clusters, and what it has copied does not tell which way it came: "
-        f"on the ring it would come back to where it was. Undo what closes the ring, use `forward: local`, or {ANEW}"
+        f"on the ring it would come back to where it was. Undo what closes the ring, use `forward: local`, or {_ANEW}"
     )

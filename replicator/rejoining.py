@@ -71,7 +71,7 @@ def _end(stretch: Stretch) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejoining:
+class _Rejoining:
     """What is ordered, and source topics that are not, with the reason."""
 
     given: Sequence[Given]
@@ -87,7 +87,7 @@ def orders(
     *,
     guarded: bool,
     aligned: frozenset[str] = frozenset(),
-) -> Rejoining:
+) -> _Rejoining:
     """Orders for the partitions (of the flow's source) in `returns`. ledgers: of the flow, and of the flow back. name:
     the same however often this is done for one return. aligned: source topics with equal offsets, which cannot be gone
     on with: what was carried back has others."""
@@ -108,7 +108,7 @@ def orders(
             given.append(_order(key, at, own, _carried(back, flow_back, key), flow_back, name, guarded=guarded))
         except ReplicatorError as error:
             left[place.topic] = str(error)
-    return Rejoining([each for each in given if each.key.topic not in left], left)
+    return _Rejoining([each for each in given if each.key.topic not in left], left)
 
 
 def _carried(back: Ledger, flow_back: str, key: PartitionKey) -> list[Stretch]:

@@ -28,7 +28,7 @@ SMALL: Final = 8 << 10  # bytes of a batch that is worth merging; above it a Pro
 MERGED: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
 # Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
 # next one, after the other partitions' turn.
-OPENED: Final = 16 << 20
+_OPENED: Final = 16 << 20
 # Fetchers run side by side. A batch that holds more than OPENED takes several times that while it is made anew, so one
 # of them is opened at a time in a process.
 _LARGE: Final = threading.Lock()
@@ -147,15 +147,15 @@ class Repacking:
     def _opened_records(self, batch: Batch, position: int) -> list[Record]:
         """The records of a batch that cannot pass; of a large one when no other is being worked on."""
         if not self._has_large:
-            if batch.records * _A_RECORD <= OPENED:
+            if batch.records * _A_RECORD <= _OPENED:
                 with contextlib.suppress(Oversized):
-                    return _records(batch, position, OPENED)
+                    return _records(batch, position, _OPENED)
             _LARGE.acquire()
             self._has_large = True
         return _records(batch, position)
 
     def _is_spent(self) -> bool:
-        return self._opened >= OPENED
+        return self._opened >= _OPENED
 
     def flush(self) -> None:
         """Make a batch, or several, of what waits."""

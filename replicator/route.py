@@ -17,7 +17,7 @@ from replicator.repack import Terms
 from replicator.schema_ids import Counted
 from replicator.transactions.copy import TransactionCopy
 
-FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
+_FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM: Final = 3  # so many of them in a row make a partition of the bulk lane live again
 
 
@@ -69,7 +69,7 @@ class Route:
             if not at_end:
                 self._calm, self.kind = 0, "bulk"
         else:
-            self._calm = self._calm + 1 if at_end and size < FEW else 0
+            self._calm = self._calm + 1 if at_end and size < _FEW else 0
             if self._calm >= CALM:
                 self._calm, self.kind = 0, "live"
         if self.kind != before:

@@ -42,7 +42,7 @@ from replicator.transactions.unit import Lane
 log = logging.getLogger("watershed.worker")
 
 UNUSED_S = 600.0  # a link without routes ends: brokers come and go, and each link has threads and connections
-BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
+_BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
 @dataclass(slots=True)
@@ -260,4 +260,4 @@ class Routes:
 
     def _room(self) -> int:
         """Bytes that may still be fetched."""
-        return BUDGET_BYTES - self.buffered()
+        return _BUDGET_BYTES - self.buffered()

@@ -11,12 +11,12 @@ from replicator.offsetmap import Run
 from replicator.packing import gaps, packed, summed, unpacked
 from replicator.rows import Rows
 
-PLAIN_RUNS: Final = 8  # with more of them, all but the first are packed
+_PLAIN_RUNS: Final = 8  # with more of them, all but the first are packed
 
 
 def runs_to_json(runs: Sequence[Run]) -> dict[str, Any]:
     """Few runs as [target, source] each; more of them as the first one and what each adds to the one before it."""
-    if len(runs) <= PLAIN_RUNS:
+    if len(runs) <= _PLAIN_RUNS:
         return {"runs": [list(run) for run in sorted(runs)]}
     ordered = Rows.of(Run, runs if isinstance(runs, Rows) else sorted(runs))
     targets, sources = ordered.columns

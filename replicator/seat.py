@@ -19,9 +19,9 @@ from replicator.states import LookAgain, Loud
 from replicator.targets import Held
 from replicator.transactions.copy import TransactionCopy
 
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 5.0
-TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
-NEAR = 5_000  # offsets behind the source's end that still count as running
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
+_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
+_NEAR = 5_000  # offsets behind the source's end that still count as running
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Seat:
     stopped: Loud | None = None
     waiting_for: str = ""  # why it is looked at again
     not_before: float = 0.0  # monotonic
-    delay: float = FIRST_DELAY_S
+    delay: float = _FIRST_DELAY_S
     order: Order | None = None  # the newest that was given for this partition
     judged: str = ""  # id of the order that a look obeyed or refused
     looking_at: str = ""  # id of the order that the look under way was told
@@ -135,12 +135,12 @@ class Seat:
             self.same, self._since = 0, now
         self.same += 1
         self._last_reason = trouble.reason
-        if trouble.in_the_end is not None and self.same >= TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
+        if trouble.in_the_end is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
             self.found(Loud(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row"), now)
             return
         self.waiting_for = trouble.reason
         self.not_before = now + self.delay
-        self.delay = min(self.delay * 2, LONGEST_DELAY_S)
+        self.delay = min(self.delay * 2, _LONGEST_DELAY_S)
 
     def report(self, worker: str, pid: int) -> PartitionStatus:
         """The status to publish; remembers the last positions while nothing is copied."""
@@ -155,7 +155,7 @@ class Seat:
             if copy.source_end >= 0:
                 self._lag.saw_end(self._source_end, now)
             if copy.copied_bytes:
-                self.delay, self.retry = FIRST_DELAY_S, states.RETRY_FIRST_S
+                self.delay, self.retry = _FIRST_DELAY_S, states.RETRY_FIRST_S
             if copy.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
@@ -221,6 +221,6 @@ class Seat:
             return states.RETRYING if self.waiting_for else states.STARTING
         if isinstance(self.route.copy, AlignedCopy) and self.route.copy.filling:
             return states.ALIGNING
-        if self.route.copy.source_end < 0 or self._source_end - self._source_position > NEAR:
+        if self.route.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
             return states.CATCHING_UP
         return states.RUNNING

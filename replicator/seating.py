@@ -17,11 +17,11 @@ from topology.plan import PlanFlow
 
 _CLOCKS = ("at_ms", "event_age_ms", "source_seen_ms")  # what changes in a report while nothing happens
 _content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
-UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
+_UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class _Place:
     """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied, `way` how
     gaps are closed where offsets are equal."""
 
@@ -37,12 +37,12 @@ def places(
     topics: Mapping[str, Sequence[Mapped]],
     slots: Collection[int],
     placed: Mapping[str, int],
-) -> dict[PartitionKey, Place]:
+) -> dict[PartitionKey, _Place]:
     """`placed`: `flow|topic|partition` → slot, where that is not the partition's own (clusters.fleet.Placement).
 
     A flow that copies in transactions is never placed: the transactional id is that of the ledger's slot.
     """
-    found: dict[PartitionKey, Place] = {}
+    found: dict[PartitionKey, _Place] = {}
     for flow_id, record in flows.items():
         moves = placed if record.flow.delivery != "transactions" else {}
         for mapped in topics.get(flow_id, ()):
@@ -56,7 +56,7 @@ def places(
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
                     held = mapped.held if partition >= mapped.copied else mapped.refused
                     note = mapped.note if partition == 0 else ""
-                    found[key] = Place(record, serving, held, note, mapped.way)
+                    found[key] = _Place(record, serving, held, note, mapped.way)
     return found
 
 
@@ -98,6 +98,6 @@ def same_copy(before: PlanFlow, after: PlanFlow) -> bool:
 
 def worth_reporting(report: PartitionStatus, last: PartitionStatus | None) -> bool:
     """Whether a report says something new, or it is time to show that somebody is there."""
-    if last is None or report.at_ms - last.at_ms >= UNCHANGED_S * 1000:
+    if last is None or report.at_ms - last.at_ms >= _UNCHANGED_S * 1000:
         return True
     return _content(report) != _content(last)

@@ -18,11 +18,11 @@ from replicator.pulse import Pulse
 from replicator.route import Route
 from replicator.shares import Shares
 
-REQUEST_BYTES: Final = 8 << 20
-REQUESTS_IN_FLIGHT: Final = 5
+_REQUEST_BYTES: Final = 8 << 20
+_REQUESTS_IN_FLIGHT: Final = 5
 # A broker that hangs has been replaced by then; giving up early costs a look and is never wrong, as nothing is resent.
-PATIENCE_S: Final = 10.0
-SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
+_PATIENCE_S: Final = 10.0
+_SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
 _PULSE: Final = Pulse(membership.SESSION_MS / 2000)  # of this process; half a session goes on while it is frozen
 
 
@@ -62,7 +62,7 @@ class SendLane(Lane):
             self._look_at_connection()
             if self._connection is None and self._carried(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
-        open_ = len(self._requests) < REQUESTS_IN_FLIGHT and now >= self._not_before
+        open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True
             request = self._gathered()
@@ -93,7 +93,7 @@ class SendLane(Lane):
     def _receive(self) -> None:
         connection = self._connected()
         waiting = sum(outgoing.size for request in self._requests for _, outgoing in request)
-        connection.patience_s = PATIENCE_S + waiting / SLOWEST_BYTES_S
+        connection.patience_s = _PATIENCE_S + waiting / _SLOWEST_BYTES_S
         answers = {(a.topic_id, a.partition): a for a in connection.receive_produce()}
         request = self._requests[0]
         if any((route.copy.target_id, route.copy.key.partition) not in answers for route, _ in request):
@@ -111,7 +111,7 @@ class SendLane(Lane):
         request: list[tuple[Route, Outgoing]] = []
         size = 0
         now = int(time.time() * 1000)
-        while size < REQUEST_BYTES and (route := self._shares.next(size)) is not None:
+        while size < _REQUEST_BYTES and (route := self._shares.next(size)) is not None:
             if route.carrier != self.kind:  # put in here before it changed lanes; it may be on its way over there
                 self._offer(route)
                 continue

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
-AHEAD_BYTES: Final = 1 << 20  # how far a flow may run ahead of one that has more to send but had its turns
-LEAST_REQUEST: Final = 64 << 10
+_AHEAD_BYTES: Final = 1 << 20  # how far a flow may run ahead of one that has more to send but had its turns
+_LEAST_REQUEST: Final = 64 << 10
 
 
-class Sharing(Protocol):
+class _Sharing(Protocol):
     """A partition on its way: its flow, and the flow's weight."""
 
     @property
@@ -26,7 +26,7 @@ class Sharing(Protocol):
     def weight(self) -> int: ...
 
 
-Part = TypeVar("Part", bound=Sharing)
+Part = TypeVar("Part", bound=_Sharing)
 
 
 @dataclass(slots=True)
@@ -76,12 +76,12 @@ class Shares(Generic[Part]):
             if flow is None:
                 return None
             behind = min((each.clock for each in self._flows.values() if each.again), default=flow.clock)
-            if flow.clock - behind > AHEAD_BYTES:
-                if size >= LEAST_REQUEST:
+            if flow.clock - behind > _AHEAD_BYTES:
+                if size >= _LEAST_REQUEST:
                     return None
                 for each in self._flows.values():
-                    each.clock = max(each.clock, flow.clock - AHEAD_BYTES)
-                behind = flow.clock - AHEAD_BYTES
+                    each.clock = max(each.clock, flow.clock - _AHEAD_BYTES)
+                behind = flow.clock - _AHEAD_BYTES
             self._now = max(self._now, min(flow.clock, behind))
             part = flow.waiting.popleft()
             self._queued.discard(id(part))

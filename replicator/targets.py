@@ -23,7 +23,7 @@ from topology.command import command
 from topology.internal import kept
 from topology.plan import NEVER_SYNCED, PlanFlow
 
-SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
+_SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
 RECREATED: Final = "source_recreated"
 TIMESTAMPS: Final = "message.timestamp.type"
 
@@ -120,7 +120,7 @@ def place(
             to_do[name] = partial(_grown, flow, mapped, size.partitions, before is not None, source, target)
         elif size.partitions > partitions:
             found[name] = replace(mapped, note=_more(mapped, size.partitions))
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:  # most of the time goes into waiting for leaders
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:  # most of the time goes into waiting for leaders
         for mapped in pool.map(lambda work: work(), to_do.values()):
             found[mapped.topic] = mapped
     return list(found.values())

@@ -27,8 +27,8 @@ from replicator.header import SEQUENCE_SPACE
 from replicator.ledger import Ledger, read_ledger
 from replicator.standing import NoRecord, Standing, standing
 
-MAX_HOPS = 64
-ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
+_MAX_HOPS = 64
+_ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
 Connect = Callable[[str], ConnectionSettings]
 
 
@@ -84,7 +84,7 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
     clusters = _Clusters(tuple(aliases), connect_to)
     hops: list[Hop] = []
     came: _Came | None = None
-    while len(hops) < MAX_HOPS:
+    while len(hops) < _MAX_HOPS:
         try:
             here = standing(connect_to(alias), topic, partition, offset)
             _the_same(here, came, alias, offset)
@@ -100,7 +100,7 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
                 if adopted is None:
                     return Trace(tuple(hops), True)
                 record, came, note = adopted
-                hops[-1] = replace(hop, flow=record.flow.id, kind=ADOPTED, note=_joined(hop.note, note))
+                hops[-1] = replace(hop, flow=record.flow.id, kind=_ADOPTED, note=_joined(hop.note, note))
                 alias = clusters.alias_of(record.source_cluster_id or "", record.flow.source)
                 topic, offset = came.topic, came.offset
                 continue
@@ -110,7 +110,7 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
         except (_Ends, ReplicatorError, ClusterError) as error:
             return _ended(hops, str(error))
         topic, offset = came.topic, came.offset
-    return _ended(hops, f"it was followed over {MAX_HOPS} flows")
+    return _ended(hops, f"it was followed over {_MAX_HOPS} flows")
 
 
 def _the_same(here: Standing, came: _Came | None, alias: str, offset: int) -> None:

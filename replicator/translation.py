@@ -41,7 +41,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class _Translation:
     """A group in the other side's offsets. Usable only when `ahead` and `uncommitted` are empty."""
 
     offsets: dict[TopicPartition, int]  # keyed by the other side's topic names
@@ -57,7 +57,7 @@ def translate_group(
     starts: Offsets,
     ends: Offsets,
     uncommitted: str | None = None,
-) -> Translation:
+) -> _Translation:
     """Where a group that committed at the source goes on at the target, for each of the `wanted` source partitions.
 
     committed, copied, starts, ends: by source partition (`ends`: log ends at the source).
@@ -83,7 +83,7 @@ def translate_group(
             ahead.append(found)
         else:
             offsets[TopicPartition(rename(place.topic), place.partition)] = found
-    return Translation(offsets, tuple(ahead), tuple(silent))
+    return _Translation(offsets, tuple(ahead), tuple(silent))
 
 
 def translated(place: TopicPartition, at: int, held: CopiedPartition | None, start: int, end: int) -> int | Ahead:

@@ -49,14 +49,14 @@ from replicator.transactions.takeover import TakenInTransactions
 log = logging.getLogger("watershed.worker")
 
 Connect = Callable[[str], ConnectionSettings]
-STATUS_S = 1.0
-PLACED_EVERY_S = 60.0
-DRAIN_S = 5.0
-SWITCH_S = 0.0005  # a live record does not wait longer for a thread that counts or reports (Python's own: 5 ms)
-PACE_S = 0.02
-IDLE_PACE_S = 0.1  # while nothing waits for the loop; bytes move without it
-WAIT_FOR_APPLY_S = 3.0
-DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
+_STATUS_S = 1.0
+_PLACED_EVERY_S = 60.0
+_DRAIN_S = 5.0
+_SWITCH_S = 0.0005  # a live record does not wait longer for a thread that counts or reports (Python's own: 5 ms)
+_PACE_S = 0.02
+_IDLE_PACE_S = 0.1  # while nothing waits for the loop; bytes move without it
+_WAIT_FOR_APPLY_S = 3.0
+_DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
 
 def run_worker(
@@ -75,7 +75,7 @@ def run_worker(
     address cannot be opened; everything later is retried and reported as status.
     """
     worker = Worker(target, connect, topology, worker_id)
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
         if metrics is not None:
@@ -96,7 +96,7 @@ class Worker:
         with Admin(target) as admin:
             admin.check_identity()
             guards = Guards(admin.cluster_id())
-            expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or DEFAULT_EXPIRATION_MS)
+            expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or _DEFAULT_EXPIRATION_MS)
         self._desired = DesiredState(target)
         self._desired.catch_up()
         self._ask_again = 0.0
@@ -116,7 +116,7 @@ class Worker:
         self._guards = guards
         self._seats: dict[PartitionKey, Seat] = {}
         self._assigned_from: tuple[object, ...] | None = None  # what the seats were last derived from
-        self._placer = Placer(target, topology, worker_id, self._writer, period_s=PLACED_EVERY_S)
+        self._placer = Placer(target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S)
         self._keeper = Keeper(target, connect, worker_id, self._writer)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
@@ -145,16 +145,16 @@ class Worker:
         self._retire()
         self._take_over()
         now = time.monotonic()
-        if now - self._published >= STATUS_S:
+        if now - self._published >= _STATUS_S:
             self._published = now
             self._publish()
 
     def _pace(self) -> float:
         """How long the next round may wait for news of the group, in seconds."""
-        soon = time.monotonic() + IDLE_PACE_S
+        soon = time.monotonic() + _IDLE_PACE_S
         if not self._membership.slots or any(seat.waits(soon) for seat in self._seats.values()):
-            return PACE_S
-        return IDLE_PACE_S
+            return _PACE_S
+        return _IDLE_PACE_S
 
     def close(self) -> None:
         """Finish what is in flight, publish, leave the group."""
@@ -183,7 +183,7 @@ class Worker:
         if self._desired.there:
             self._desired.follow(0)
         elif time.monotonic() >= self._ask_again:
-            self._ask_again = time.monotonic() + WAIT_FOR_APPLY_S
+            self._ask_again = time.monotonic() + _WAIT_FOR_APPLY_S
             try:
                 self._desired.catch_up()
             except ClusterError as error:
@@ -329,7 +329,7 @@ class Worker:
     def _drain(self, seats: list[Seat]) -> None:
         for seat in seats:
             self._halt(seat, "handed over")
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             self._retire()
             if all(seat.route is None for seat in seats):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-FIRST_S = 20.0
-AGAIN_S = 120.0
-WAITING = (
+_FIRST_S = 20.0
+_AGAIN_S = 120.0
+_WAITING = (
     "waiting for Spark: it has begun none of {tasks} tasks in {seconds:.0f} s. Is the cluster full, or has no worker "
     "what spark.executor.memory and spark.executor.cores ask for?"
 )
@@ -20,7 +20,7 @@ WAITING = (
 
 @contextmanager
 def told_while_waiting(
-    context: SparkContext, say: Callable[[str], None], first: float = FIRST_S, again: float = AGAIN_S
+    context: SparkContext, say: Callable[[str], None], first: float = _FIRST_S, again: float = _AGAIN_S
 ) -> Iterator[None]:
     """Inside, `say` is called when no task of a job has begun in `first` seconds, and then every `again` seconds."""
     from py4j.protocol import Py4JError
@@ -37,7 +37,7 @@ def told_while_waiting(
                 return
             if not tasks:
                 return
-            say(WAITING.format(tasks=tasks, seconds=waited))
+            say(_WAITING.format(tasks=tasks, seconds=waited))
 
     thread = threading.Thread(target=watch, name="cores", daemon=True)
     thread.start()

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-TASKS_PER_CORE = 2
-SMALL = 256 << 10  # bytes of an answer, where a few records are wanted
-STRETCH = 2_000_000  # offsets a task reads at most (a chunk is never cut): what a lost executor has to read again
-WHAT = "the Spark job of the proof failed"
-REMEDY = "Nothing was found to differ, and nothing was proven; run the proof again"
+_TASKS_PER_CORE = 2
+_SMALL = 256 << 10  # bytes of an answer, where a few records are wanted
+_STRETCH = 2_000_000  # offsets a task reads at most (a chunk is never cut): what a lost executor has to read again
+_WHAT = "the Spark job of the proof failed"
+_REMEDY = "Nothing was found to differ, and nothing was proven; run the proof again"
 
-Stretch = tuple[PlanCluster, tuple[Unit, ...]]
+_Stretch = tuple[PlanCluster, tuple[Unit, ...]]
 
 
 def spark_readers(
@@ -75,10 +75,10 @@ def spark_readers(
         return Politely(manners.of_task(tasks, context.defaultParallelism), task)
 
     def sums(units: Sequence[Unit]) -> dict[int, UnitSum]:
-        with told_as_ours(WHAT, REMEDY):
+        with told_as_ours(_WHAT, _REMEDY):
             context = session().sparkContext
             length = sum(unit.end - unit.start for unit in units)
-            tasks = max(TASKS_PER_CORE * context.defaultParallelism, -(-length // STRETCH))
+            tasks = max(_TASKS_PER_CORE * context.defaultParallelism, -(-length // _STRETCH))
             polite = stretches(units, tasks, manners, plan.cluster)
             some = [(plan.cluster(stretch[0].cluster), tuple(stretch)) for stretch in polite]
             rows = context.parallelize(some, max(1, len(some)))
@@ -91,18 +91,18 @@ def spark_readers(
 
     def differences(jobs: Sequence[Job]) -> list[Difference]:
         pairs = [((plan.cluster(job.source.cluster), plan.cluster(job.target.cluster)), job) for job in jobs]
-        with told_as_ours(WHAT, REMEDY):
+        with told_as_ours(_WHAT, _REMEDY):
             context, slices = session().sparkContext, manners.tasks(len(pairs))
             return context.parallelize(pairs, slices).mapPartitions(politely(context, slices, compare_all)).collect()
 
     def states(jobs: Sequence[StateJob]) -> list[StateFound]:
         tasks = tasks_of(jobs, plan.cluster)
         sides = [sides_of(job, plan.cluster) for job in jobs]
-        with told_as_ours(WHAT, REMEDY):
+        with told_as_ours(_WHAT, _REMEDY):
             context, slices = session().sparkContext, manners.tasks(len(tasks))
             read = context.parallelize(tasks, slices).mapPartitions(politely(context, slices, read_keys))
             count = manners.tasks(sum(job.buckets for job in jobs))
-            compare = politely(context, count, partial(compared_buckets, jobs, sides))
+            compare = politely(context, count, partial(_compared_buckets, jobs, sides))
             found = read.groupByKey(count).mapPartitions(compare).collect()
         return put_together(jobs, found)
 
@@ -122,7 +122,7 @@ def _listening(
         return nullcontext()
 
 
-def compared_buckets(
+def _compared_buckets(
     jobs: Sequence[StateJob],
     sides: Sequence[tuple[PlanCluster, PlanCluster]],
     buckets: Iterable[tuple[Bucket, Iterable[Read]]],
@@ -137,14 +137,14 @@ def once(units: Sequence[Unit], found: Iterable[UnitSum]) -> dict[int, UnitSum]:
     results: dict[int, UnitSum] = {}
     for each in found:
         if each.unit in results:
-            raise SparkError(f"{WHAT}: Spark gave the result of range {each.unit} twice. {REMEDY}")
+            raise SparkError(f"{_WHAT}: Spark gave the result of range {each.unit} twice. {_REMEDY}")
         results[each.unit] = each
     if results.keys() != {unit.id for unit in units}:
-        raise SparkError(f"{WHAT}: Spark gave {len(results)} results for {len(units)} ranges. {REMEDY}")
+        raise SparkError(f"{_WHAT}: Spark gave {len(results)} results for {len(units)} ranges. {_REMEDY}")
     return results
 
 
-def sum_up(line: Line | None, stretches: Iterator[Stretch]) -> Iterator[UnitSum]:
+def sum_up(line: Line | None, stretches: Iterator[_Stretch]) -> Iterator[UnitSum]:
     """A task of the proof. Runs on executors, as often as Spark likes: it only reads."""
     with Teller(line) as teller:
         for cluster, units in stretches:
@@ -193,7 +193,7 @@ def reader_of(plan: Plan, subjects: Sequence[Subject]) -> Iterator[Callable[[int
             unit = by_place[topic, partition].unit(side, span, 0)
             address = address_of(plan.cluster(unit.cluster), unit)
             if unit.cluster not in links:
-                links[unit.cluster] = stack.enter_context(Links(address.settings, Pace(largest=SMALL)))
+                links[unit.cluster] = stack.enter_context(Links(address.settings, Pace(largest=_SMALL)))
             return read_all(address, span, links[unit.cluster])
 
         yield read

@@ -14,7 +14,7 @@ from spark.errors import SparkError
 
 # what our own code raised on an executor stands in the traceback of the task
 _OURS = re.compile(r"^(?:clusters|replicator|spark|topology)\.[\w.]+: (.+)$", re.MULTILINE)
-JAVA_IS_GONE = "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory)"
+_JAVA_IS_GONE = "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory)"
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _KNOWN = (
     (
@@ -41,7 +41,7 @@ _KNOWN = (
         "a Python process on an executor was ended from outside, as the kernel does when memory is short "
         "(spark.executor.memoryOverhead)",
     ),
-    (r"CANNOT_OPEN_SOCKET|JAVA_GATEWAY_EXITED|Answer from Java side is empty", JAVA_IS_GONE),
+    (r"CANNOT_OPEN_SOCKET|JAVA_GATEWAY_EXITED|Answer from Java side is empty", _JAVA_IS_GONE),
     (r"ExecutorLostFailure", "executors were lost, more often than Spark tries a task again (spark.task.maxFailures)"),
     (
         r"All masters are unresponsive|Master removed our application|stopped SparkContext|SparkContext was shut down",
@@ -73,7 +73,7 @@ def reason(error: BaseException) -> str:
         if found := re.search(pattern, text):
             return told.format(*found.groups())
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
-        return JAVA_IS_GONE
+        return _JAVA_IS_GONE
     if raised := _RAISED.findall(text):
         return str(raised[-1])[:300].rstrip(".")
     if isinstance(error, Py4JJavaError):

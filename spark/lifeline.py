@@ -23,9 +23,9 @@ from typing import Any
 
 from spark.progress import Line
 
-HELLO_S = 10.0
-END_S = 30.0  # from the word to end to the hard end of a task that does not
-KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
+_HELLO_S = 10.0
+_END_S = 30.0  # from the word to end to the hard end of a task that does not
+_KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Driver:
         with line:
             try:
                 _keep_alive(line)
-                line.settimeout(HELLO_S)
+                line.settimeout(_HELLO_S)
                 told = line.makefile("r", encoding="utf-8")
                 hello = json.loads(told.readline())
                 if hello.pop("word") != self.line.word:
@@ -131,7 +131,7 @@ def hold(line: Line, hello: dict[str, Any], stop: threading.Event) -> Held | Non
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, lambda *_: stop.set())  # what a lost executor's daemon sends: time to finish
-    wire = socket.create_connection((line.host, line.port), timeout=HELLO_S)
+    wire = socket.create_connection((line.host, line.port), timeout=_HELLO_S)
     _keep_alive(wire)
     wire.sendall(json.dumps(hello | {"word": line.word}).encode() + b"\n")
     held = Held(wire, stop)
@@ -167,7 +167,7 @@ class Held:
                 break
         self._stop.set()
         self.told.set()
-        if not self._ended.wait(END_S):
+        if not self._ended.wait(_END_S):
             os._exit(70)  # nobody is left who would
 
     def fail(self, reason: str) -> None:
@@ -191,6 +191,6 @@ def _end_of_words(line: socket.socket) -> None:
 def _keep_alive(line: socket.socket) -> None:
     """Notice within half a minute that the other machine is gone."""
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE:
+    for name, value in _KEEPALIVE:
         if option := getattr(socket, name, None):  # macOS has others
             line.setsockopt(socket.IPPROTO_TCP, option, value)

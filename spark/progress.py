@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from spark.reading.sums import UnitSum
     from spark.reading.units import By, Unit
 
-CONNECT_S = 3.0
-EVERY_S = 5.0  # between two lines for people
-MB = 1_000_000
+_CONNECT_S = 3.0
+_EVERY_S = 5.0  # between two lines for people
+_MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Reading:
     @property
     def line(self) -> str:
         """`read 120 of 480 chunks by batches (25%), 6,000,000 records, 310 MB, 62.0 MB/s, about 15 s left`"""
-        rate = self.size / MB / self.seconds if self.seconds else 0.0
+        rate = self.size / _MB / self.seconds if self.seconds else 0.0
         return (
             f"read {self.done:,} of {self.of:,} chunks by {self.by} ({100 * self.done // max(1, self.of)}%), "
-            f"{self.records:,} records, {self.size // MB:,} MB, {rate:.1f} MB/s{self._left}"
+            f"{self.records:,} records, {self.size // _MB:,} MB, {rate:.1f} MB/s{self._left}"
         )
 
     @property
@@ -57,7 +57,7 @@ class Reading:
 Changed = Callable[[Reading], None]
 
 
-def spoken(say: Callable[[str], None], every: float = EVERY_S) -> Changed:
+def spoken(say: Callable[[str], None], every: float = _EVERY_S) -> Changed:
     """Progress as lines for people: the first at once, at most one in `every` seconds, and one when a round ends."""
     last = -every
 
@@ -158,7 +158,7 @@ class Teller:
     def __enter__(self) -> Self:
         if self.line is not None:
             with contextlib.suppress(OSError):
-                self._socket = socket.create_connection((self.line.host, self.line.port), timeout=CONNECT_S)
+                self._socket = socket.create_connection((self.line.host, self.line.port), timeout=_CONNECT_S)
                 self._socket.sendall(f"{self.line.word}\n".encode())
         return self
 

@@ -40,14 +40,14 @@ from spark.session import driver_host, end_session, find_java, spark_session
 from topology.errors import TopologyError
 from topology.plan import Plan, plan_from_json, plan_json
 
-FAILURES = 64  # of one task before Spark gives up
-NO_WAY = "cannot reach the driver at"
+_FAILURES = 64  # of one task before Spark gives up
+_NO_WAY = "cannot reach the driver at"
 MUST = {
     "spark.python.worker.reuse": "false",  # a process that hosted a worker hosts nothing else
     "spark.dynamicAllocation.enabled": "false",  # tasks never end, so executors are never idle and never too few
 }
-PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
-GRACE_S = 20.0  # from a signal to the hard end
+_PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
+_GRACE_S = 20.0  # from a signal to the hard end
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
             threading.Thread(target=_give_up, args=(state,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
-    master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{FAILURES}]"
+    master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{_FAILURES}]"
     name = f"watershed-replicate-{plan.topology}-{target}"
     session = spark_session(name, master=master, conf=settings_for(workers), must=MUST)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
@@ -139,7 +139,7 @@ def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
             task = partial(host_worker, plan_json(plan), target, line.line)
             with told_while_waiting(context, waiting):
                 ends = context.parallelize(range(workers), workers).mapPartitionsWithIndex(task).collect()
-            return [end for end in ends if not (stopping.is_set() and NO_WAY in end)]  # they came too late
+            return [end for end in ends if not (stopping.is_set() and _NO_WAY in end)]  # they came too late
     except SparkError:
         if stopping.is_set():
             return []
@@ -159,7 +159,7 @@ def settings_for(workers: int) -> dict[str, str]:
         "spark.executor.cores": "1",
         "spark.executor.instances": str(workers),  # of YARN and Kubernetes
         "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
-        "spark.task.maxFailures": str(FAILURES),
+        "spark.task.maxFailures": str(_FAILURES),
         "spark.speculation": "false",  # a worker does not end, so there is nothing to be won by a second one
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(16 << 20),
@@ -184,7 +184,7 @@ def host_worker(plan_text: str, target: str, line: Line, index: int, _rows: Iter
         held = hold(line, about, stop)
     except OSError as error:
         where = f"{line.host}:{line.port} ({error})"
-        yield f"{socket.gethostname()} {NO_WAY} {where}; see spark.driver.host in docs/engines.md"
+        yield f"{socket.gethostname()} {_NO_WAY} {where}; see spark.driver.host in docs/engines.md"
         return
     if held is None:
         yield ""
@@ -204,9 +204,9 @@ def host_worker(plan_text: str, target: str, line: Line, index: int, _rows: Iter
                 return
             except ClusterError as error:  # it does not answer, or not yet as it should
                 print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
-                stop.wait(PAUSE_S)
+                stop.wait(_PAUSE_S)
             except Exception:  # Spark starts the task again at once; its attempts are counted
-                stop.wait(PAUSE_S)
+                stop.wait(_PAUSE_S)
                 raise
     finally:
         held.let_go()
@@ -227,8 +227,8 @@ def _wanted(plan: Plan, target: str) -> int:
 
 
 def _give_up(state: State) -> None:
-    time.sleep(GRACE_S)
-    state.set(state="failed", reason=f"workers did not end within {GRACE_S:.0f} s")
+    time.sleep(_GRACE_S)
+    state.set(state="failed", reason=f"workers did not end within {_GRACE_S:.0f} s")
     os._exit(2)
 
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-JAVA = 17  # oldest that Spark 4 runs on
-HOW_TO_GET_JAVA = (
+_JAVA = 17  # oldest that Spark 4 runs on
+_HOW_TO_GET_JAVA = (
     "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17), "
     "or point JAVA_HOME at it."
 )
-MASTER_S = 5.0  # for a standalone master to accept a connection
-NO_SESSION = "Look at WATERSHED_SPARK_MASTER and WATERSHED_SPARK_CONF (docs/engines.md)"
-SETTINGS = {
+_MASTER_S = 5.0  # for a standalone master to accept a connection
+_NO_SESSION = "Look at WATERSHED_SPARK_MASTER and WATERSHED_SPARK_CONF (docs/engines.md)"
+_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -74,7 +74,7 @@ def spark_session(
         settings.setdefault("spark.driver.host", environ.get("SPARK_LOCAL_IP") or _seen_by(master))
     from pyspark.sql import SparkSession
 
-    with told_as_ours(f"no Spark session on {master}", NO_SESSION):
+    with told_as_ours(f"no Spark session on {master}", _NO_SESSION):
         builder = SparkSession.builder.appName(name).master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -89,7 +89,7 @@ def settings_from(conf: Mapping[str, str], must: Mapping[str, str], environ: Map
 
     Raises WrongUse.
     """
-    return SETTINGS | dict(conf) | _further(environ) | dict(must)
+    return _SETTINGS | dict(conf) | _further(environ) | dict(must)
 
 
 def master_of(environ: Mapping[str, str] = os.environ) -> str:
@@ -168,7 +168,7 @@ def _seen_by(master: str) -> str:
     """
     addresses = _addresses(master)
     for host, port in addresses:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=MASTER_S) as line:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=_MASTER_S) as line:
             return str(line.getsockname()[0])
     if master.startswith("spark://"):
         told = ", ".join(f"{host}:{port}" for host, port in addresses)
@@ -205,15 +205,15 @@ def find_java(environ: Mapping[str, str] = os.environ) -> int:
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
     where = f"JAVA_HOME={home}" if home else "PATH"
     if program is None or not os.access(program, os.X_OK):
-        raise JavaMissing(f"Spark needs Java {JAVA} or newer, and there is none ({where}). {HOW_TO_GET_JAVA}")
+        raise JavaMissing(f"Spark needs Java {_JAVA} or newer, and there is none ({where}). {_HOW_TO_GET_JAVA}")
     try:
         answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaMissing(f"{program} does not start ({error}). {HOW_TO_GET_JAVA}") from None
+        raise JavaMissing(f"{program} does not start ({error}). {_HOW_TO_GET_JAVA}") from None
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if not found:
-        raise JavaMissing(f"{program} does not say which version it is. {HOW_TO_GET_JAVA}")
+        raise JavaMissing(f"{program} does not say which version it is. {_HOW_TO_GET_JAVA}")
     major = int(found[2] or 0) if found[1] == "1" else int(found[1])
-    if major < JAVA:
-        raise JavaMissing(f"Spark needs Java {JAVA} or newer; {program} is Java {major}. {HOW_TO_GET_JAVA}")
+    if major < _JAVA:
+        raise JavaMissing(f"Spark needs Java {_JAVA} or newer; {program} is Java {major}. {_HOW_TO_GET_JAVA}")
     return major

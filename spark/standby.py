@@ -27,8 +27,8 @@ from spark.session import end_session, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PULSE_S = 20.0  # Spark ends a Python worker that had nothing to do for a minute (PythonWorkerFactory)
-PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
+_PULSE_S = 20.0  # Spark ends a Python worker that had nothing to do for a minute (PythonWorkerFactory)
+_PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def warmed(_rows: Iterable[int]) -> None:
     """A task of a pulse."""
     import spark.engine  # noqa: F401
 
-    time.sleep(PULSE_TASK_S)
+    time.sleep(_PULSE_TASK_S)
 
 
 def stand_by(
@@ -86,7 +86,7 @@ def stand_by(
     prove: Callable[[list[str]], object],
     pulse: Callable[[], None],
     bound: float,
-    every: float = PULSE_S,
+    every: float = _PULSE_S,
 ) -> None:
     """Prove what is ordered until `orders` ends, or for `bound` seconds; `pulse` every so many seconds in between."""
     ends = time.monotonic() + bound

@@ -17,7 +17,7 @@ from topology.quoting import shown
 from topology.regex import ALPHABET, ANY, BIT, MAX_SIZE, Part
 
 _ONE = tuple(1 << position for position in range(MAX_SIZE + 1))  # shared: most states are followed by one other
-START = 1
+_START = 1
 DEAD = 0
 _STRIPPED = str.maketrans("", "", ALPHABET)
 
@@ -29,7 +29,7 @@ class Automaton:
         self.pattern = pattern
         self._followed: dict[int, int] = {}
 
-    start: int = START
+    start: int = _START
 
     @property
     def size(self) -> int:
@@ -89,7 +89,7 @@ class Automaton:
         return reads
 
 
-class Words:
+class _Words:
     """Accepts some exact names, however many. A state is (first, end, length): a range of the sorted names that begin
     with the same `length` letters."""
 
@@ -124,7 +124,7 @@ class Union:
     """Accepts what any part accepts. States are small integers, DEAD when no part goes on."""
 
     def __init__(self, names: frozenset[str], patterns: tuple[Automaton, ...]) -> None:
-        self.parts: tuple[Words | Automaton, ...] = ((Words(names),) if names else ()) + patterns
+        self.parts: tuple[_Words | Automaton, ...] = ((_Words(names),) if names else ()) + patterns
         self.size = sum(part.size for part in self.parts)
         self._forget()
 
@@ -257,8 +257,8 @@ class _Build:
         self.masks = [0]
         self.follow = [0]
         first, last, empty = self._part(pattern)
-        self._link(START, first)
-        self.last = last | (START if empty else 0)
+        self._link(_START, first)
+        self.last = last | (_START if empty else 0)
         loops = (bit for bit in map(_ONE.__getitem__, _positions(last)) if self.follow[bit.bit_length() - 1] & bit)
         self.endless = sum(bit for bit in loops if self.masks[bit.bit_length() - 1] == ANY)
 

@@ -20,14 +20,14 @@ from topology.selectors import Selector, Selectors
 
 # What does not change anything; every other operation counts as a right to write.
 READING: Final = {"TOPIC": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"), "GROUP": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")}
-OF_ALL: Final = {"TOPIC": READING["TOPIC"], "GROUP": ("READ", "DESCRIBE")}  # groups have configs since Kafka 3.8 only
+_OF_ALL: Final = {"TOPIC": READING["TOPIC"], "GROUP": ("READ", "DESCRIBE")}  # groups have configs since Kafka 3.8 only
 _IMPLIES_DESCRIBE = ("READ", "WRITE", "DELETE", "ALTER")
 _EVERYBODY = "User:*"
 _ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class _Left:
     """A right at the source that has no equal at the target."""
 
     acl: InventoryAcl
@@ -35,28 +35,28 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class _Carried:
     """bindings: what should be at the target, denials first. withheld: rights to write, which are held
     back until applications move (`include_write: on_failover`). left: what is not carried over."""
 
     bindings: tuple[InventoryAcl, ...] = ()
     withheld: tuple[InventoryAcl, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[_Left, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Pattern:
+class _Pattern:
     """A name, or (prefixed) all names that begin so; the prefix "" is every name."""
 
     text: str
     prefixed: bool
 
-    def covers(self, other: Pattern) -> bool:
+    def covers(self, other: _Pattern) -> bool:
         if self.prefixed:
             return other.text.startswith(self.text)
         return self == other
 
-    def meets(self, other: Pattern) -> bool:
+    def meets(self, other: _Pattern) -> bool:
         """Whether some name is in both."""
         return self.covers(other) or other.covers(self)
 
@@ -65,20 +65,20 @@ class _Cut(Exception):
     """No pattern says it exactly."""
 
 
-def carried(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> Carried:
+def carried(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _Carried:
     """What the rights of the flow's source become at its target; rights that do not concern the flow are passed over.
     Pure: no cluster is asked."""
     bindings: set[InventoryAcl] = set()
     withheld: set[InventoryAcl] = set()
-    left: list[Left] = []
-    allowed: list[tuple[InventoryAcl, tuple[Pattern, ...]]] = []
+    left: list[_Left] = []
+    allowed: list[tuple[InventoryAcl, tuple[_Pattern, ...]]] = []
     denied: list[InventoryAcl] = []
     fences = {InventoryAcl(who, "WRITE", "DENY", "TOPIC", name, "LITERAL") for who, name in flow.sync.acls.fences}
     for acl in sorted(set(acls) - fences, key=_order):
         try:
             patterns = _patterns(flow, acl)
         except _Cut as cut:
-            left.append(Left(acl, str(cut)))
+            left.append(_Left(acl, str(cut)))
             if acl.permission == "DENY":
                 denied.append(acl)
             continue
@@ -92,13 +92,13 @@ def carried(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> Carried:
             why = (
                 f"{shown(denial)} takes away from it at the source and cannot be carried over, so this would give more"
             )
-            left.append(Left(acl, why))
+            left.append(_Left(acl, why))
             continue
         for pattern in patterns:
             here, later = _operations(flow, _renamed(acl, pattern))
             bindings.update(here)
             withheld.update(later)
-    return Carried(tuple(sorted(bindings, key=_order)), tuple(sorted(withheld - bindings, key=_order)), tuple(left))
+    return _Carried(tuple(sorted(bindings, key=_order)), tuple(sorted(withheld - bindings, key=_order)), tuple(left))
 
 
 def unmatched(flow: PlanFlow, here: Iterable[InventoryAcl], there: Iterable[InventoryAcl]) -> list[InventoryAcl]:
@@ -121,7 +121,7 @@ def about(acl: InventoryAcl, topics: Iterable[str], groups: Iterable[str]) -> bo
     """Whether the right is about one of these topics or groups; one to something else is about none."""
     names = {"TOPIC": topics, "GROUP": groups}.get(acl.resource, ())
     pattern = _pattern(acl)
-    return any(pattern.covers(Pattern(name, False)) for name in names)
+    return any(pattern.covers(_Pattern(name, False)) for name in names)
 
 
 def shown(acl: InventoryAcl) -> str:
@@ -137,7 +137,7 @@ def resource(acl: InventoryAcl) -> str:
     return f"{acl.resource.lower().replace('_', ' ')} {acl.name}{star}"
 
 
-def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[Pattern, ...]:
+def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[_Pattern, ...]:
     """What the right's name becomes; none where it does not concern the flow. Raises _Cut."""
     if acl.resource not in READING:
         raise _Cut("only rights to topics and groups are carried over")
@@ -158,8 +158,8 @@ def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[Pattern, ...]:
 
 
 def _chosen(
-    pattern: Pattern, include: Iterable[Selector], exclude: Iterable[Selector], where: str
-) -> tuple[Pattern, ...]:
+    pattern: _Pattern, include: Iterable[Selector], exclude: Iterable[Selector], where: str
+) -> tuple[_Pattern, ...]:
     """The part of a pattern that is included (no include: all of it) and not excluded. Raises _Cut."""
     included, excluded = Selectors(include), Selectors(exclude)
     if not pattern.prefixed:
@@ -172,9 +172,9 @@ def _chosen(
 
 
 @lru_cache(maxsize=4096)
-def _part(pattern: Pattern, selectors: Selectors) -> tuple[tuple[Pattern, ...], str | None]:
+def _part(pattern: _Pattern, selectors: Selectors) -> tuple[tuple[_Pattern, ...], str | None]:
     """The names of a prefix that selectors take, as patterns; the text of one that no pattern can say."""
-    found: set[Pattern] = {Pattern(name, False) for name in selectors.literals if name.startswith(pattern.text)}
+    found: set[_Pattern] = {_Pattern(name, False) for name in selectors.literals if name.startswith(pattern.text)}
     cut = None
     for selector in selectors:
         if selector.kind == "literal":
@@ -186,13 +186,13 @@ def _part(pattern: Pattern, selectors: Selectors) -> tuple[tuple[Pattern, ...], 
             return (pattern,), None
         begin = selector.prefix
         if selector.kind == "glob" and selector.text == f"{begin}*" and begin.startswith(pattern.text):
-            found.add(Pattern(begin, True))
+            found.add(_Pattern(begin, True))
         else:
             cut = cut or selector.text
     return _outer(found), cut
 
 
-def _dropped(pattern: Pattern, excluded: Selectors, where: str) -> bool:
+def _dropped(pattern: _Pattern, excluded: Selectors, where: str) -> bool:
     if not pattern.prefixed:
         return excluded.match(pattern.text)
     cut = _excluding(pattern, excluded)
@@ -202,7 +202,7 @@ def _dropped(pattern: Pattern, excluded: Selectors, where: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _excluding(pattern: Pattern, excluded: Selectors) -> str | None:
+def _excluding(pattern: _Pattern, excluded: Selectors) -> str | None:
     """The text of a selector that takes some names of a prefix away; None: one takes all; "": none takes any."""
     cut = min((name for name in excluded.literals if name.startswith(pattern.text)), default="")
     for selector in excluded:
@@ -222,30 +222,30 @@ def _all(machine: Automaton, begin: str) -> bool:
     return state != DEAD and (not begin or machine.accepts(state)) and all(map(machine.endless, following))
 
 
-def _topic(flow: PlanFlow, pattern: Pattern) -> Pattern:
+def _topic(flow: PlanFlow, pattern: _Pattern) -> _Pattern:
     naming = flow.naming
     if not pattern.prefixed:
-        return Pattern(flow.target_topic(pattern.text), False)
+        return _Pattern(flow.target_topic(pattern.text), False)
     if naming.policy != "map":
         if naming.after:
             raise _Cut(f"the flow puts `{naming.after}` behind each name, and an ACL says beginnings of names only")
-        return Pattern(naming.before + pattern.text, True)
+        return _Pattern(naming.before + pattern.text, True)
     cut = _cut_by(pattern.text, ((name, to) for name, to in naming.map if flow.selects(name)))
     if cut:
         raise _Cut(f"the flow renames `{cut}`, so its new names are not all that begin with `{pattern.text}`")
     return pattern
 
 
-def _group(flow: PlanFlow, pattern: Pattern) -> Pattern:
+def _group(flow: PlanFlow, pattern: _Pattern) -> _Pattern:
     if not pattern.prefixed:
-        return Pattern(flow.sync.groups.target_group(pattern.text), False)
+        return _Pattern(flow.sync.groups.target_group(pattern.text), False)
     cut = _cut_by(pattern.text, flow.sync.groups.rename)
     if cut:
         raise _Cut(f"`sync.groups.rename` renames `{cut}`, so not all new names begin with `{pattern.text}`")
     return pattern
 
 
-def _those(pattern: Pattern) -> str:
+def _those(pattern: _Pattern) -> str:
     return f"the names that begin with `{pattern.text}`" if pattern.text else "all names"
 
 
@@ -256,22 +256,22 @@ def _cut_by(prefix: str, renames: Iterable[tuple[str, str]]) -> str | None:
     return next(found, None) if prefix else None
 
 
-def _outer(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
+def _outer(patterns: Iterable[_Pattern]) -> tuple[_Pattern, ...]:
     """Sorted, without those that another one covers."""
-    kept: list[Pattern] = []
+    kept: list[_Pattern] = []
     for pattern in sorted(set(patterns), key=lambda each: (not each.prefixed, each.text)):
         if not any(each.prefixed and each.covers(pattern) for each in kept):
             kept.append(pattern)
     return tuple(sorted(kept))
 
 
-def _pattern(acl: InventoryAcl) -> Pattern:
+def _pattern(acl: InventoryAcl) -> _Pattern:
     if acl.pattern == "LITERAL" and acl.name == _ANY:
-        return Pattern("", True)
-    return Pattern(acl.name, acl.pattern == "PREFIXED")
+        return _Pattern("", True)
+    return _Pattern(acl.name, acl.pattern == "PREFIXED")
 
 
-def _renamed(acl: InventoryAcl, pattern: Pattern) -> InventoryAcl:
+def _renamed(acl: InventoryAcl, pattern: _Pattern) -> InventoryAcl:
     if pattern.prefixed and not pattern.text:
         return replace(acl, name=_ANY, pattern="LITERAL")
     return replace(acl, name=pattern.text, pattern="PREFIXED" if pattern.prefixed else "LITERAL")
@@ -285,7 +285,7 @@ def _operations(flow: PlanFlow, acl: InventoryAcl) -> tuple[list[InventoryAcl], 
     later = [acl] if write == "on_failover" else []
     if acl.operation != "ALL":
         return [], later
-    return [replace(acl, operation=each) for each in OF_ALL[acl.resource]], later
+    return [replace(acl, operation=each) for each in _OF_ALL[acl.resource]], later
 
 
 def _takes_from(denial: InventoryAcl, acl: InventoryAcl) -> bool:

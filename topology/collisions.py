@@ -12,7 +12,7 @@ from topology.symbols import Symbol
 
 
 @dataclass(frozen=True, slots=True)
-class Collision:
+class _Collision:
     """first and second both write `name` in `cluster`; first.id < second.id."""
 
     cluster: str
@@ -21,26 +21,26 @@ class Collision:
     second: Flow
 
 
-MAX_PAIRS = 200_000
-MAX_PAIRS_UNPROVEN = 20_000
-MAX_PAIRS_PER_NAME = 20
+_MAX_PAIRS = 200_000
+_MAX_PAIRS_UNPROVEN = 20_000
+_MAX_PAIRS_PER_NAME = 20
 
 
-def collisions(graph: TopicGraph) -> Iterator[Collision]:
+def collisions(graph: TopicGraph) -> Iterator[_Collision]:
     """For each pair of flows the shortest shared name, clusters and flows in order. Of many flows that write the very
     same topics only pairs with the first of them are told. Pairs that both allow a merge are left out.
 
     A graph with more pairs of names than can be looked at is no longer `complete`; one that was not complete before
     gets fewer looks."""
-    left = MAX_PAIRS + MAX_PAIRS_PER_NAME * sum(map(len, graph.writers.values()))
-    left = left if graph.complete else MAX_PAIRS_UNPROVEN
+    left = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, graph.writers.values()))
+    left = left if graph.complete else _MAX_PAIRS_UNPROVEN
     for cluster, written in sorted(graph.writers.items()):
         if len({flow for flow, _ in written}) < 2:
             continue
         by_symbol: dict[Symbol, list[Flow]] = {}
         for (_, symbol), flow in written.items():
             by_symbol.setdefault(symbol, []).append(flow)
-        found: dict[tuple[str, str], Collision] = {}
+        found: dict[tuple[str, str], _Collision] = {}
         for one, two in candidates(by_symbol):
             left -= 1
             if left < 0:
@@ -57,7 +57,7 @@ def collisions(graph: TopicGraph) -> Iterator[Collision]:
                 key = (first.id, second.id)
                 known = found.get(key)
                 if known is None or (len(name), name) < (len(known.name), known.name):
-                    found[key] = Collision(cluster, name, first, second)
+                    found[key] = _Collision(cluster, name, first, second)
         yield from (found[key] for key in sorted(found))
 
 

@@ -13,7 +13,7 @@ from topology.model import Flow, Topology
 from topology.plan import Plan, PlanFlow, sealed
 from topology.sharing import Sharing, sharing
 
-MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214", "TPC421")
+_MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214", "TPC421")
 
 
 def compile_path(path: Path) -> Plan:
@@ -23,7 +23,7 @@ def compile_path(path: Path) -> Plan:
     loaded = load_path(Path(path))
     result = lint_loaded(loaded)
     # what has no meaning stays an error here, whatever a comment says
-    silenced = [finding for finding in result.suppressed if finding.rule.startswith(MEANINGLESS)]
+    silenced = [finding for finding in result.suppressed if finding.rule.startswith(_MEANINGLESS)]
     errors = (*(finding for finding in result.findings if finding.severity == "error"), *silenced)
     if result.errors or silenced or loaded.topology is None:
         from topology.reports.concise import concise

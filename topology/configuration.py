@@ -32,7 +32,7 @@ from topology.nodes import parse
 from topology.rule import PROFILES, Profile, Rule
 from topology.shapes import Key, ListOf, MapOf, Reader, Record
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Configuration:
     ones win; options by name, converted (ms, bytes, fractions)."""
 
     profile: Profile = "regular"
-    severities: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    severities: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     paths: tuple[tuple[str, Mapping[str, str]], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    options: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     def judged(self, rule: Rule, finding: Finding) -> Finding | None:
         """The finding with the severity that it has here; None when the rule is off."""
@@ -92,7 +92,7 @@ def read_configuration(path: Path) -> Configuration:
         profile=value.get("profile", default="regular"),
         severities=_severities(value.at("severities")),
         paths=tuple((each.get("match"), _severities(each.at("severities"))) for each in value.list("paths")),
-        options={name: each.data for name, each in options.fields.items()} if options is not None else NOTHING,
+        options={name: each.data for name, each in options.fields.items()} if options is not None else _NOTHING,
     )
 
 

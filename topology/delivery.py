@@ -15,12 +15,12 @@ from topology.graph import MAX_HOPS, Lanes, Node, Route, TopicGraph
 from topology.model import Flow
 from topology.symbols import MAX_NAME, Symbol
 
-MAX_STEPS = 3_000_000
+_MAX_STEPS = 3_000_000
 # Flows passed by all routes together, which are kept; fewer when the names were too many and nothing is proven anyway.
-MAX_PASSED = 500_000
-MAX_PASSED_UNPROVEN = 50_000
-MAX_TOLD = 2_000
-MAX_TOLD_OF_ONE = 50
+_MAX_PASSED = 500_000
+_MAX_PASSED_UNPROVEN = 50_000
+_MAX_TOLD = 2_000
+_MAX_TOLD_OF_ONE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ def follow_records(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node], loops
     steps = passed = 0
     for birth in begun:
         one = _Birth(graph, lanes, birth, loops)
-        bound = MAX_PASSED if graph.complete else MAX_PASSED_UNPROVEN
-        steps += one.follow(MAX_STEPS - steps, bound - passed)
+        bound = _MAX_PASSED if graph.complete else _MAX_PASSED_UNPROVEN
+        steps += one.follow(_MAX_STEPS - steps, bound - passed)
         passed += one.passed
-        if steps >= MAX_STEPS or passed >= bound:
+        if steps >= _MAX_STEPS or passed >= bound:
             graph.complete = False
             return
 
@@ -65,7 +65,7 @@ class _Birth:
         """The steps taken, at most about `budget`; the routes pass about `passing` flows at most."""
         steps = 0
         stopped: list[tuple[Route, Flow]] = []
-        while self.todo and steps < budget and self.passed < passing and self.told < MAX_TOLD_OF_ONE:
+        while self.todo and steps < budget and self.passed < passing and self.told < _MAX_TOLD_OF_ONE:
             copy = self.todo.popleft()
             for symbol, flows in self.lanes.out_of(copy.route.end):
                 steps += len(flows)
@@ -137,7 +137,7 @@ class _Birth:
     def _twice(self, twin: Route, following: Route) -> None:
         """Both ways must allow it; the birth itself is a way that allows nothing."""
         allowed = following.flows[-1].duplicates_allowed and bool(twin.flows) and twin.flows[-1].duplicates_allowed
-        if not allowed and len(self.graph.twice) < MAX_TOLD:
+        if not allowed and len(self.graph.twice) < _MAX_TOLD:
             self.graph.twice.append((twin, following))
             self.told += 1
 

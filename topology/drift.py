@@ -16,7 +16,7 @@ from topology.plan import NEVER_SYNCED, Plan, PlanFlow
 
 Class = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.
-GROWING = frozenset(
+_GROWING = frozenset(
     {
         "delete.retention.ms",
         "local.retention.bytes",
@@ -33,7 +33,7 @@ GROWING = frozenset(
     }
 )
 # How a log is cut into files, and when it is cleaned: no value of them deletes or refuses what should stay.
-HARMLESS = frozenset(
+_HARMLESS = frozenset(
     {
         "file.delete.delay.ms",
         "index.interval.bytes",
@@ -144,9 +144,9 @@ def _partitions(
 
 def config_drift(key: str, live: str, wanted: str) -> tuple[Class, str]:
     """What it would mean to change a topic config on a topic that holds records, and why it is not safe."""
-    if key in HARMLESS:
+    if key in _HARMLESS:
         return "safe", ""
-    if key in GROWING and _is_number(live) and _is_number(wanted):
+    if key in _GROWING and _is_number(live) and _is_number(wanted):
         before, after = (float("inf") if int(text) < 0 else int(text) for text in (live, wanted))
         return ("safe", "") if after > before else ("unsafe", "less is kept or taken than today")
     if key == "cleanup.policy":

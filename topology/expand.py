@@ -10,8 +10,8 @@ from topology.finding import Label, Problem, Span
 from topology.language.flow import SETTINGS
 from topology.model import Value, mapping
 
-MAX_FLOWS = 20_000
-ATOMIC = {"naming"}  # a policy and its parameters belong together
+_MAX_FLOWS = 20_000
+_ATOMIC = {"naming"}  # a policy and its parameters belong together
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
     drafts: dict[str, Draft] = {}
     merged: dict[int, tuple[Value, Value]] = {}  # a pattern gives all its flows the same settings
     for number, draft in enumerate(_pattern_flows(root, problems)):
-        if number == MAX_FLOWS:
+        if number == _MAX_FLOWS:
             drafts.clear()  # a part of a pattern would be judged wrongly, and none of it is proven anyway
             problems.append(_too_many(draft.path, draft.declared))
             break
@@ -46,7 +46,7 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
         drafts[draft.id] = replace(draft, settings=merged[id(draft.settings)][1])
     listed: dict[str, Draft] = {}
     for index, each in enumerate(root.list("flows")):
-        if len(listed) + len(drafts) == MAX_FLOWS:
+        if len(listed) + len(drafts) == _MAX_FLOWS:
             listed.clear()
             drafts.clear()
             problems.append(_too_many("flows", each.span))
@@ -76,7 +76,7 @@ def expand(root: Value) -> tuple[list[Draft], list[Problem]]:
 
 
 def _too_many(path: str, span: Span) -> Problem:
-    message = f"`{path}` makes more than {MAX_FLOWS} flows; none of them is looked at"
+    message = f"`{path}` makes more than {_MAX_FLOWS} flows; none of them is looked at"
     return Problem("GRF219", message, (Label(span),), path, help="split the topology")
 
 
@@ -87,7 +87,7 @@ def merge(below: Value | None, above: Value) -> Value:
     fields = dict(below.fields)
     for name, value in above.fields.items():
         old = fields.get(name)
-        if old is not None and old.fields and value.fields and name not in ATOMIC:
+        if old is not None and old.fields and value.fields and name not in _ATOMIC:
             fields[name] = mapping(value.span, {**old.fields, **value.fields}, value.key)
         else:
             fields[name] = value

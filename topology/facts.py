@@ -51,14 +51,14 @@ class TopicFacts:
         """These facts where `other` says nothing."""
         if self is UNKNOWN:
             return other
-        known = {name: value for name in NAMES if (value := getattr(other, name)) is not None}
+        known = {name: value for name in _NAMES if (value := getattr(other, name)) is not None}
         return replace(self, **known)
 
 
-NAMES = tuple(each.name for each in fields(TopicFacts))
+_NAMES = tuple(each.name for each in fields(TopicFacts))
 UNKNOWN = TopicFacts()
-LAST = chr(0x10FFFF)  # behind every character of a name
-TIMESTAMPS = {"CreateTime": "create_time", "LogAppendTime": "log_append_time"}
+_LAST = chr(0x10FFFF)  # behind every character of a name
+_TIMESTAMPS = {"CreateTime": "create_time", "LogAppendTime": "log_append_time"}
 _DECLARED = {"retention": "retention_ms", "delete_retention": "delete_retention_ms"}
 
 
@@ -156,7 +156,7 @@ class Facts:
             known = self._sorted(alias)
             found = {each.text for each in topics.include if each.kind == "literal"}
             for prefix in topics.prefixes:  # only names that begin alike: a large cluster has a hundred thousand
-                found.update(known[bisect_left(known, prefix) : bisect_left(known, f"{prefix}{LAST}")])
+                found.update(known[bisect_left(known, prefix) : bisect_left(known, f"{prefix}{_LAST}")])
             self._selected[key] = tuple(sorted(name for name in found if topics.selects(name)))
         return self._selected[key]
 
@@ -241,7 +241,7 @@ def config_facts(topic: InventoryTopic) -> dict[str, Any]:
         "cleanup": None if cleanup is None else "_".join(sorted(cleanup.replace(" ", "").split(","))),
         "delete_retention_ms": topic.number("delete.retention.ms"),
         "max_message": topic.number("max.message.bytes"),
-        "timestamps": TIMESTAMPS.get(topic.config("message.timestamp.type") or ""),
+        "timestamps": _TIMESTAMPS.get(topic.config("message.timestamp.type") or ""),
         "compression": topic.config("compression.type"),
         "tiered_storage": None if tiered is None else tiered == "true",
     }
@@ -257,7 +257,7 @@ def _scanned_cluster(cluster: InventoryCluster) -> dict[str, Any]:
         "max_message": _number(configs.get("message.max.bytes")),
         "tiered_storage": None if tiered is None else tiered == "true",
         "min_insync_replicas": _number(configs.get("min.insync.replicas")),
-        "timestamps": TIMESTAMPS.get(configs.get("log.message.timestamp.type", "")),
+        "timestamps": _TIMESTAMPS.get(configs.get("log.message.timestamp.type", "")),
         "compression": configs.get("compression.type"),
     }
 
@@ -266,7 +266,7 @@ def _facts(entry: Value) -> TopicFacts:
     known = {
         _DECLARED.get(name, name): value.data
         for name, value in entry.fields.items()
-        if _DECLARED.get(name, name) in NAMES and value.data is not None
+        if _DECLARED.get(name, name) in _NAMES and value.data is not None
     }
     return TopicFacts(**known, span=entry.span)
 

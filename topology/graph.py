@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Node = tuple[str, Symbol]
 MAX_HOPS = 64
-MAX_TOLD_NODES = 16
-MAX_TOLD_NAME = 70
+_MAX_TOLD_NODES = 16
+_MAX_TOLD_NAME = 70
 # What is followed before the search gives up and nothing is proven: see `names` and `delivery`.
 MAX_NODES = 50_000
 MAX_NODES_PER_FLOW = 20
@@ -36,9 +36,9 @@ class Route:
     flows: tuple[Flow, ...] = ()
 
     def __str__(self) -> str:
-        told = [f"{cluster}/{shown(str(symbol), MAX_TOLD_NAME)}" for cluster, symbol in self.nodes]
-        if len(told) > MAX_TOLD_NODES:
-            ends = MAX_TOLD_NODES // 2
+        told = [f"{cluster}/{shown(str(symbol), _MAX_TOLD_NAME)}" for cluster, symbol in self.nodes]
+        if len(told) > _MAX_TOLD_NODES:
+            ends = _MAX_TOLD_NODES // 2
             told = [*told[:ends], f"({len(told) - 2 * ends} more)", *told[-ends:]]
         return " -> ".join(told)
 
@@ -208,7 +208,7 @@ def build(topology: Topology) -> TopicGraph:
     graph, lanes = TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.flows)), Lanes(topology)
     begun = list(lanes.births())
     follow_names(graph, lanes, begun)
-    follow_records(graph, lanes, begun, loops_of(topology))
+    follow_records(graph, lanes, begun, _loops_of(topology))
     graph.cycles.sort(key=lambda route: route.key)
     graph.returns.sort(key=lambda route: route.key)
     graph.growth.sort(key=lambda growth: growth.route.key)
@@ -217,7 +217,7 @@ def build(topology: Topology) -> TopicGraph:
     return graph
 
 
-def loops_of(topology: Topology) -> frozenset[str]:
+def _loops_of(topology: Topology) -> frozenset[str]:
     """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to,
     or from, is taken away until nothing more can be."""
     ways = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}

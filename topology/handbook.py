@@ -18,7 +18,7 @@ from topology.rules import RULES
 from topology.shapes import Converted, Key, ListOf, MapOf, Named, Record, Scalar, ScalarOr, Shape
 from topology.undone import ROWS
 
-FAMILIES = {
+_FAMILIES = {
     "CLU": "Clusters",
     "GRF": "The graph: loops, duplicates, collisions, starvation",
     "MIG": "Migration and cutover",
@@ -30,41 +30,41 @@ FAMILIES = {
     "SYN": "The file and its schema",
     "TPC": "Topic configuration",
 }
-NEEDS = {"static": "the file", "inventory": "an inventory", "live": "live clusters (`topology plan`)"}
-GENERATED = "<!-- Written by `make docs`; change the code, not this page. -->\n"
-HEAD = """`apiVersion: topology/v1alpha1`. Keys in **bold** must be said. Amounts carry their unit. Unknown keys,
+_NEEDS = {"static": "the file", "inventory": "an inventory", "live": "live clusters (`topology plan`)"}
+_GENERATED = "<!-- Written by `make docs`; change the code, not this page. -->\n"
+_HEAD = """`apiVersion: topology/v1alpha1`. Keys in **bold** must be said. Amounts carry their unit. Unknown keys,
 duplicate keys and ambiguous values are findings with line and column. `topology schema` prints the same as JSON
 Schema for editors: begin a file with `# yaml-language-server: $schema=PATH` of that file. Several files of one
 folder with the same `metadata.name` form one topology: clusters and flows are put together, every other section
 is said once. Examples: `topology/examples/`.
 """
-LAYERS = """Under `defaults:`, in a pattern, and in each of `flows:`. A flow's settings lie over its pattern's,
+_LAYERS = """Under `defaults:`, in a pattern, and in each of `flows:`. A flow's settings lie over its pattern's,
 and those over the defaults, key by key; lists and `naming` are replaced as a whole. `topology explain FLOW.FIELD
 PATH` says where a value came from.
 """
-UNITS = """| amount | written as | units |
+_UNITS = """| amount | written as | units |
 |---|---|---|
 """
-REFERENCES = """A selector is a topic's exact name, `{glob: …}` or `{regex: …}`; exclude wins. A secret is `{env:
+_REFERENCES = """A selector is a topic's exact name, `{glob: …}` or `{regex: …}`; exclude wins. A secret is `{env:
 NAME}`, `{file: path}` or `{airflow_connection: id}`; there is no way to write the secret itself.
 """
-RULES_HEAD = """`topology explain CODE` prints one, `topology rules` all. With the profile `regular` a rule marked
+_RULES_HEAD = """`topology explain CODE` prints one, `topology rules` all. With the profile `regular` a rule marked
 *strict* only informs; `--profile strict`, or `topology.lint.yaml`, gives it its severity. `# lint: ignore[CODE]
 reason` on a line, or on the line above, silences a rule there.
 """
 # Described once, and named where they are used.
-APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate", "topic_fact", "selector", "secret"}
+_APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate", "topic_fact", "selector", "secret"}
 
 
 def pages() -> dict[str, str]:
     """Path below docs/ → text, of every generated page."""
-    families = {f"rules/{family.lower()}.md": family_page(family) for family in FAMILIES}
+    families = {f"rules/{family.lower()}.md": _family_page(family) for family in _FAMILIES}
     return {"topology-reference.md": reference(), "rules/README.md": index(), **families}
 
 
 def reference() -> str:
     """The language, section by section."""
-    parts = [f"# Reference of the topology file\n\n{GENERATED}\n{HEAD}"]
+    parts = [f"# Reference of the topology file\n\n{_GENERATED}\n{_HEAD}"]
     parts.append("## The file\n\n" + _table(TOPOLOGY))
     defaults = _record(TOPOLOGY.fields["defaults"].shape)
     assert defaults is not None, "a section of settings"
@@ -72,7 +72,7 @@ def reference() -> str:
     fact = _known("clusters").fields["topics"].shape
     assert isinstance(fact, ListOf), "a list of facts"
     parts.append("## `clusters.<alias>.topics[]`: facts about topics\n\n" + _table(_must(fact.item)))
-    parts.append(f"## Settings of flows\n\n{LAYERS}\n{_table(defaults)}")
+    parts.append(f"## Settings of flows\n\n{_LAYERS}\n{_table(defaults)}")
     flow = _known("flows")
     own = Record({name: key for name, key in flow.fields.items() if name not in SETTINGS}, flow.required)
     parts.append("## `flows[]`\n\n" + _table(own) + "\nand every setting.\n")
@@ -91,8 +91,8 @@ def reference() -> str:
     before = _must(wave.fields["gates"].shape).fields["before"].shape
     assert isinstance(before, ListOf), "a list of gates"
     parts.append("## Gates\n\nEach entry is one of these.\n\n" + _table(_must(before.item)))
-    parts.append(f"## Amounts\n\n{UNITS}{_units()}")
-    parts.append(f"## Selectors and secrets\n\n{REFERENCES}")
+    parts.append(f"## Amounts\n\n{_UNITS}{_units()}")
+    parts.append(f"## Selectors and secrets\n\n{_REFERENCES}")
     return "\n".join(parts)
 
 
@@ -100,23 +100,23 @@ def index() -> str:
     """All rules in one table."""
     rows = [
         f"| [{rule.code}]({rule.code[:3].lower()}.md#{rule.code.lower()}-{rule.name}) | {rule.name} | {rule.severity} "
-        f"| {NEEDS[rule.needs]} | {_cell(manual_of(rule).title)} |"
+        f"| {_NEEDS[rule.needs]} | {_cell(manual_of(rule).title)} |"
         for rule in RULES
     ]
     table = "| code | name | severity | needs | what is wrong |\n|---|---|---|---|---|\n" + "\n".join(rows)
-    return f"# Rules\n\n{GENERATED}\n{len(RULES)} rules. {RULES_HEAD}\n{table}\n"
+    return f"# Rules\n\n{_GENERATED}\n{len(RULES)} rules. {_RULES_HEAD}\n{table}\n"
 
 
-def family_page(family: str) -> str:
+def _family_page(family: str) -> str:
     """The manuals of one family."""
     rules = [rule for rule in RULES if rule.code.startswith(family)]
-    return f"# {family}: {FAMILIES[family]}\n\n{GENERATED}\n" + "\n".join(
+    return f"# {family}: {_FAMILIES[family]}\n\n{_GENERATED}\n" + "\n".join(
         _rule(rule, manual_of(rule)) for rule in rules
     )
 
 
 def _rule(rule: Rule, manual: Manual) -> str:
-    marks = [rule.severity, f"needs {NEEDS[rule.needs]}"]
+    marks = [rule.severity, f"needs {_NEEDS[rule.needs]}"]
     marks += [] if rule.profile == "regular" else [f"profile *{rule.profile}*"]
     marks += [] if rule.ignorable else ["cannot be silenced"]
     options = "".join(f"\nOption `{each.name}`: {each.doc} Default: {each.default}.\n" for each in rule.options)
@@ -177,7 +177,7 @@ def _said(shape: Shape) -> str:
         return f"list of {_said(shape.item)}"
     if isinstance(shape, MapOf):
         return f"name → {_said(shape.value)}"
-    if isinstance(shape, Named) and shape.name in APART:
+    if isinstance(shape, Named) and shape.name in _APART:
         return shape.name.replace("_", " ")
     if isinstance(shape, (Named, Converted)):
         return _said(shape.inner)
@@ -212,7 +212,7 @@ def _known(section: str) -> Record:
 
 
 def _apart(shape: Shape) -> bool:
-    return isinstance(shape, Named) and shape.name in APART
+    return isinstance(shape, Named) and shape.name in _APART
 
 
 def _cell(text: str) -> str:

@@ -23,7 +23,7 @@ KIND = "inventory"
 # what is looked up by name, and the field that holds the name
 KEYED = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-Reader = Callable[[Any], Any]
+_Reader = Callable[[Any], Any]
 
 
 class _Wrong(Exception):
@@ -142,7 +142,7 @@ def _tree(value: Any) -> Any:
     return value
 
 
-def _reader(kind: Any) -> Reader:
+def _reader(kind: Any) -> _Reader:
     """A function that checks and converts one JSON value; made once a type, as there are many values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in _WORDS:
@@ -159,7 +159,7 @@ def _reader(kind: Any) -> Reader:
     return lambda value: keyed(None, value)
 
 
-def _scalar(kind: type) -> Reader:
+def _scalar(kind: type) -> _Reader:
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
 
     def read(value: Any) -> Any:
@@ -170,7 +170,7 @@ def _scalar(kind: type) -> Reader:
     return read
 
 
-def _list(item: Reader) -> Reader:
+def _list(item: _Reader) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
             raise _Wrong("a list is expected")
@@ -185,7 +185,7 @@ def _list(item: Reader) -> Reader:
     return read
 
 
-def _mapping(key: Any, kind: Any) -> Reader:
+def _mapping(key: Any, kind: Any) -> _Reader:
     keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in KEYED else None
     plain = None if keyed else _reader(kind)
     shared: list[Any] = [None]

@@ -20,8 +20,8 @@ from topology.rule import Context, Profile, Rule
 from topology.rules import RULES
 from topology.suppression import Suppressions, read_suppressions
 
-MAX_ERRORS = 5_000
-MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
+_MAX_ERRORS = 5_000
+_MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ def lint_loaded(
     flows = len(loaded.topology.flows) if loaded.topology is not None else 0
     with bounded(WORK + WORK_PER_FLOW * flows):
         for rule in possible:
-            if errors > MAX_ERRORS and rule.ignorable:
+            if errors > _MAX_ERRORS and rule.ignorable:
                 continue
             asked.append(rule)
             for problem in rule.check(context):
-                finding = configuration.judged(rule, finding_of(rule, problem))
+                finding = configuration.judged(rule, _finding_of(rule, problem))
                 if finding is None:
                     continue
                 if rule.ignorable and comments[finding.span.file].silence(finding):
@@ -118,11 +118,11 @@ def _unasked(kept: list[Finding], count: int) -> Finding:
     first = min((finding for finding in kept if finding.severity == "error"), key=lambda finding: finding.order)
     problem = Problem(
         "GRF219",
-        f"more than {MAX_ERRORS} errors: {count} other rules were not asked, and nothing is proven",
+        f"more than {_MAX_ERRORS} errors: {count} other rules were not asked, and nothing is proven",
         (Label(first.span, "the first of them"),),
         help="mend those first, or split the file",
     )
-    return finding_of(next(rule for rule in RULES if rule.code == "GRF219"), problem)
+    return _finding_of(next(rule for rule in RULES if rule.code == "GRF219"), problem)
 
 
 def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severity, int]]:
@@ -130,14 +130,14 @@ def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severit
     their worst severity."""
     ordered = _in_order(findings)
     counts = Counter(finding.rule for finding in ordered)
-    if all(count <= MAX_TOLD for count in counts.values()):
+    if all(count <= _MAX_TOLD for count in counts.values()):
         return tuple(ordered), {}
     told: list[Finding] = []
     rest: dict[str, list[Finding]] = {}
     seen: Counter[str] = Counter()
     for finding in ordered:
         seen[finding.rule] += 1
-        (told if seen[finding.rule] <= MAX_TOLD else rest.setdefault(finding.rule, [])).append(finding)
+        (told if seen[finding.rule] <= _MAX_TOLD else rest.setdefault(finding.rule, [])).append(finding)
     untold: Counter[Severity] = Counter(finding.severity for each in rest.values() for finding in each)
     for more in rest.values():
         last = replace(
@@ -147,7 +147,7 @@ def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severit
             path="",
             ids=(),
             notes=(),
-            help=f"mend those {MAX_TOLD} first, or split the file",
+            help=f"mend those {_MAX_TOLD} first, or split the file",
         )
         untold[last.severity] -= 1
         told.append(last)
@@ -163,7 +163,7 @@ def _in_order(findings: list[Finding]) -> list[Finding]:
     return kept
 
 
-def finding_of(rule: Rule, problem: Problem) -> Finding:
+def _finding_of(rule: Rule, problem: Problem) -> Finding:
     return Finding(
         rule=rule.code,
         name=rule.name,
@@ -190,4 +190,4 @@ def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[F
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
     codes = {rule.code for rule in asked}
     absent = {word for word, rule in known.items() if rule.code not in codes}
-    return [finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]
+    return [_finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

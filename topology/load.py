@@ -25,7 +25,7 @@ from topology.shapes import Reader
 
 SUFFIXES = (".yaml", ".yml")
 CONFIGURATION = "topology.lint.yaml"
-MAX_TOGETHER = 4 * MAX_BYTES
+_MAX_TOGETHER = 4 * MAX_BYTES
 STDIN = Path("-")
 # a section of ours at the beginning of a line, however the line goes on
 _SECTION = re.compile(
@@ -106,7 +106,7 @@ def load_readable(path: Path) -> tuple[list[Loaded], list[UnreadableTopology]]:
         return [], [error]
     for file in files:
         try:
-            part = read_part(read_text(file), str(file))
+            part = _read_part(read_text(file), str(file))
         except UnreadableTopology as error:
             unreadable.append(error)
         else:
@@ -114,23 +114,23 @@ def load_readable(path: Path) -> tuple[list[Loaded], list[UnreadableTopology]]:
     found = []
     for parts in groups.values():
         size = sum(len(part.text) for part in parts)
-        if size > MAX_TOGETHER:
+        if size > _MAX_TOGETHER:
             name = shown(parts[0].name or "?")
             message = (
-                f"{path}: the {len(parts)} files of {name} have {size} characters together, at most {MAX_TOGETHER}"
+                f"{path}: the {len(parts)} files of {name} have {size} characters together, at most {_MAX_TOGETHER}"
             )
             unreadable.append(UnreadableTopology(message))
         else:
-            found.append(load_parts(parts))
+            found.append(_load_parts(parts))
     return found, unreadable
 
 
 def load_text(text: str, file: str = "topology.yaml") -> Loaded:
     """Raises UnreadableTopology for another kind of document."""
-    return load_parts([read_part(text, file)])
+    return _load_parts([_read_part(text, file)])
 
 
-def read_part(text: str, file: str) -> Part:
+def _read_part(text: str, file: str) -> Part:
     """Raises UnreadableTopology for another kind of document."""
     node, problems = parse(text, file)
     if node is None and not problems:
@@ -144,7 +144,7 @@ def read_part(text: str, file: str) -> Part:
     return Part(file, text, node, tuple(problems))
 
 
-def load_parts(parts: Iterable[Part]) -> Loaded:
+def _load_parts(parts: Iterable[Part]) -> Loaded:
     """One topology from its files; at least one."""
     parts = list(parts)
     sources = {part.file: part.text for part in parts}

@@ -22,13 +22,13 @@ from topology.inventory import (
 )
 from topology.rule import Rule
 
-PREAMBLE = {
+_PREAMBLE = {
     "apiVersion": "apiVersion: topology/v1alpha1",
     "kind": "kind: Topology",
     "metadata": "metadata: {name: example}",
 }
-CLUSTER = "  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}\n"
-TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
+_CLUSTER = "  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}\n"
+_TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
 _SECTION = re.compile(r"^(Why|Bad|Good|Source):", re.MULTILINE)
 
 
@@ -58,18 +58,18 @@ def manual_of(rule: Rule) -> Manual:
     )
 
 
-SCAN = "--- # topology scan\n"
+_SCAN = "--- # topology scan\n"
 
 
 def complete(example: str) -> str:
     """The example as a whole file: the parts that it does not show come before it, and those of the clusters a, b, c, d
     that it names (a and b when it names none)."""
-    example = example.partition(SCAN)[0]
+    example = example.partition(_SCAN)[0]
     said = set(re.findall(r"^([A-Za-z]+):", example, re.MULTILINE))
-    before = "".join(f"{text}\n" for name, text in PREAMBLE.items() if name not in said)
+    before = "".join(f"{text}\n" for name, text in _PREAMBLE.items() if name not in said)
     if "clusters" not in said:
         named = sorted(set(re.findall(r"\b[abcd]\b", example))) or ["a", "b"]
-        before += "clusters:\n" + "".join(CLUSTER.format(alias=alias) for alias in named)
+        before += "clusters:\n" + "".join(_CLUSTER.format(alias=alias) for alias in named)
     return before + example
 
 
@@ -77,7 +77,7 @@ def inventory_of(example: str, *, live: bool = False) -> Inventory | None:
     """What the example's scan saw; None when it shows none."""
     import yaml
 
-    _, shown, scan = example.partition(SCAN)
+    _, shown, scan = example.partition(_SCAN)
     if not shown:
         return None
     return Inventory({alias: _cluster(alias, said) for alias, said in yaml.safe_load(scan).items()}, live)
@@ -96,7 +96,7 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
     return InventoryCluster(
         alias,
         said.pop("cluster_id", f"id-of-{alias}"),
-        said.pop("taken_ms", TAKEN_MS),
+        said.pop("taken_ms", _TAKEN_MS),
         brokers=tuple(
             InventoryBroker(number, f"k{number}", None if racks is None else f"r{number % racks}")
             for number in range(1, brokers + 1)

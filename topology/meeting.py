@@ -14,7 +14,7 @@ from topology.model import Flow, Topology
 from topology.overlap import WORK, WORK_PER_FLOW, bounded
 from topology.symbols import Symbol, births, carried
 
-MAX_PAIRS, MAX_PAIRS_PER_SYMBOL = 200_000, 20
+_MAX_PAIRS, _MAX_PAIRS_PER_SYMBOL = 200_000, 20
 
 
 def find_flows_that_meet(topology: Topology, ids: Collection[str]) -> frozenset[str]:
@@ -26,7 +26,7 @@ def find_flows_that_meet(topology: Topology, ids: Collection[str]) -> frozenset[
     touching.add_nodes_from(flow.id for flow in topology.flows)
     with bounded(WORK + WORK_PER_FLOW * len(topology.flows)):
         for by_symbol in _find_touched(topology).values():
-            left = MAX_PAIRS + MAX_PAIRS_PER_SYMBOL * len(by_symbol)
+            left = _MAX_PAIRS + _MAX_PAIRS_PER_SYMBOL * len(by_symbol)
             for one, two in candidates(by_symbol):
                 left -= 1
                 if left < 0:

@@ -11,7 +11,7 @@ from topology.model import Flow
 from topology.overlap import shares
 from topology.symbols import MAX_NAME, Symbol, carried
 
-ROUNDS = 6
+_ROUNDS = 6
 
 
 def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None:
@@ -70,7 +70,7 @@ def _endless(symbol: Symbol, loop: tuple[Flow, ...]) -> bool | None:
     to nothing. None: no name is left after some rounds. False: names are left after ROUNDS, but none was found that
     goes on; that counts as growth, too: better a doubt that is told than a growth that is not."""
     here = [symbol]
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         if any(_goes_on(each, loop) for each in here):
             return True
         here = _round(here, loop)

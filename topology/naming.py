@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-Policy = Literal["identity", "prefix", "template", "map"]
+_Policy = Literal["identity", "prefix", "template", "map"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Naming:
     """prefix and template are `before` + name + `after`, already filled in for the flow's clusters. Not slotted: it
     remembers its map as a mapping, which may have twenty thousand names."""
 
-    policy: Policy = "identity"
+    policy: _Policy = "identity"
     before: str = ""
     after: str = ""
     map: tuple[tuple[str, str], ...] = ()

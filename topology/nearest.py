@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-MAX_WORD = 64  # longer is no slip of the keyboard, and costs
+_MAX_WORD = 64  # longer is no slip of the keyboard, and costs
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Smallest edit distance, at most a third of the word; the first in sorted order on a tie; None if none is near."""
-    if len(word) > MAX_WORD:
+    if len(word) > _MAX_WORD:
         return None
     best, found = max(1, len(word) // 3) + 1, None
     for candidate in sorted(known):

@@ -18,8 +18,8 @@ from topology.quoting import shown
 from topology.unparsed import why
 
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 32
-MAX_NODES = 200_000
+_MAX_DEPTH = 32
+_MAX_NODES = 200_000
 MAX_PROBLEMS = 1_000
 # what YAML 1.2 (5.1) allows in a file; the rest can only be written as an escape
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -105,8 +105,8 @@ class _Builder:
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self._features(event)
             self._open("map" if kind is yaml.MappingStartEvent else "list", event)
-            if len(self.stack) > MAX_DEPTH:
-                return self._too_much(event, f"nesting deeper than {MAX_DEPTH} levels")
+            if len(self.stack) > _MAX_DEPTH:
+                return self._too_much(event, f"nesting deeper than {_MAX_DEPTH} levels")
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self._close(event)
         elif kind is yaml.AliasEvent:
@@ -119,8 +119,8 @@ class _Builder:
             if self.documents > 1:
                 self._refuse(event, "a second document in one file", "keep one topology a file")
                 return False
-        if self.nodes > MAX_NODES:
-            return self._too_much(event, f"more than {MAX_NODES} values in one file")
+        if self.nodes > _MAX_NODES:
+            return self._too_much(event, f"more than {_MAX_NODES} values in one file")
         if len(self.problems) > MAX_PROBLEMS:
             return self._too_much(event, f"more than {MAX_PROBLEMS} problems up to here", "mend those above first")
         return True

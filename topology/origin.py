@@ -16,7 +16,7 @@ from topology.plan import SecretRef, Selector
 from topology.quantities import duration_text, rate_text, size_text
 
 # what a flow has when nobody says anything, by the path in the file
-BUILT_IN: dict[str, Callable[[Flow], Any]] = {
+_BUILT_IN: dict[str, Callable[[Flow], Any]] = {
     "topics.exclude": lambda flow: [each.to_json() for each in flow.plan.topics.exclude],
     "naming.policy": lambda flow: flow.plan.naming.policy,
     "provenance.guard": lambda flow: flow.plan.guard,
@@ -64,7 +64,7 @@ def origins(path: Path, what: str) -> Iterator[str]:
         yield f"{flow.id}  ({flow.declared.file}:{flow.declared.line}, {flow.path})"
     found = [*_declared(flow, field), *_built_in(flow, field), *_worked_out(loaded.topology, flow, field)]
     if not found:
-        fields = sorted({*BUILT_IN, *(path for path, value in flow.settings.walk() if value.data is not None)})
+        fields = sorted({*_BUILT_IN, *(path for path, value in flow.settings.walk() if value.data is not None)})
         near = nearest(field, fields)
         hint = f"did you mean {near}? " if near else ""
         raise NotInPlan(f"{path}: flow {flow.id} has no value {field}; {hint}known: {', '.join(fields)}")
@@ -78,7 +78,7 @@ def _declared(flow: Flow, field: str) -> Iterator[str]:
 
 
 def _built_in(flow: Flow, field: str) -> Iterator[str]:
-    for path, read in BUILT_IN.items():
+    for path, read in _BUILT_IN.items():
         if _below(path, field) and flow.settings.at(*path.split(".")) is None:
             yield f"{flow.id}.{path} = {_amount(path, read(flow))}  (built in)"
 

@@ -21,18 +21,18 @@ from topology.selectors import INTERNAL, Selector, Selectors, TopicSelection, ou
 Constraint = tuple[str, str, TopicSelection]
 MAX_NAME = 249
 # Units of work: about a microsecond each. The same question always costs the same.
-MAX_WORK = 100_000
-MAX_TOTAL = 500_000
+_MAX_WORK = 100_000
+_MAX_TOTAL = 500_000
 # What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
 WORK = 500_000
 WORK_PER_FLOW = 300
 # Renames pile constraints up, hop by hop; a question with few of them is not worth counting.
-FEW = 8
-WORK_PER_CONSTRAINT = 8
+_FEW = 8
+_WORK_PER_CONSTRAINT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class _Common:
     """found: some name satisfies all constraints. name: the shortest one; certain: the search was complete."""
 
     found: bool
@@ -40,24 +40,24 @@ class Common:
     certain: bool = True
 
 
-PERHAPS = Common(True, None, certain=False)
+_PERHAPS = _Common(True, None, certain=False)
 
 
-def common(constraints: frozenset[Constraint]) -> Common:
+def common(constraints: frozenset[Constraint]) -> _Common:
     """The shortest name, the same on every machine."""
     purse = _PURSE.get()
     if purse is None:
         return _alone(constraints)
     known = purse.known.get(constraints)
     if known is None:
-        known, work = _search(constraints, min(MAX_WORK, purse.left))
+        known, work = _search(constraints, min(_MAX_WORK, purse.left))
         purse.left -= work
         purse.known[constraints] = known
     return known
 
 
 @contextmanager
-def bounded(work: int = MAX_TOTAL) -> Iterator[None]:
+def bounded(work: int = _MAX_TOTAL) -> Iterator[None]:
     """All questions inside cost `work` together; when it is used up, every further answer is "perhaps". For one file:
     the order of its questions is the same wherever it is asked, and so are the answers."""
     token = _PURSE.set(_Purse(work))
@@ -67,36 +67,36 @@ def bounded(work: int = MAX_TOTAL) -> Iterator[None]:
         _PURSE.reset(token)
 
 
-def shares(constraints: frozenset[Constraint]) -> Common:
+def shares(constraints: frozenset[Constraint]) -> _Common:
     """Like `common`, without promising the shortest name: most answers come from the fixed beginnings of patterns and
     from a few names that the patterns themselves suggest, in microseconds instead of milliseconds."""
     purse = _PURSE.get()
-    if purse is not None and len(constraints) > FEW and constraints not in purse.piled:
+    if purse is not None and len(constraints) > _FEW and constraints not in purse.piled:
         purse.piled.add(constraints)
-        purse.left -= WORK_PER_CONSTRAINT * len(constraints)
+        purse.left -= _WORK_PER_CONSTRAINT * len(constraints)
         if purse.left < 0:
-            return PERHAPS
+            return _PERHAPS
     if purse is not None and (told := purse.shared.get(constraints)) is not None:
         return told
     found = _SHARES.get(constraints)
     if found is None:
         quick = _quick(constraints)
         if quick is None and purse is not None and purse.left <= 0:
-            return PERHAPS
-        found = (quick, 0) if quick is not None else _search(constraints, MAX_WORK)
+            return _PERHAPS
+        found = (quick, 0) if quick is not None else _search(constraints, _MAX_WORK)
         if len(_SHARES) > 500_000:
             _SHARES.clear()
         _SHARES[constraints] = found
     if purse is None:
         return found[0]
     # an answer that another file has paid for costs this one as much: what is said must not depend on who asked before
-    told = found[0] if found[1] <= max(purse.left, 0) else PERHAPS
+    told = found[0] if found[1] <= max(purse.left, 0) else _PERHAPS
     purse.left -= found[1]
     purse.shared[constraints] = told
     return told
 
 
-_SHARES: dict[frozenset[Constraint], tuple[Common, int]] = {}  # with the work that it was
+_SHARES: dict[frozenset[Constraint], tuple[_Common, int]] = {}  # with the work that it was
 
 
 @lru_cache(maxsize=65_536)
@@ -107,11 +107,11 @@ def fixed(constraints: frozenset[Constraint]) -> tuple[str, ...]:
         found = selection.prefixes
         if before or after:
             found = outermost(inner for text in found if (inner := _behind(before, text, after)) is not None)
-        whole = found if whole is None else narrowed(whole, found)
+        whole = found if whole is None else _narrowed(whole, found)
     return whole or ()
 
 
-def narrowed(ones: Sequence[str], twos: Sequence[str]) -> tuple[str, ...]:
+def _narrowed(ones: Sequence[str], twos: Sequence[str]) -> tuple[str, ...]:
     """Beginnings of the names that begin with one of each; all three are sorted, and none begins with another one."""
     few, many = (ones, twos) if len(ones) <= len(twos) else (twos, ones)
     found: list[str] = []
@@ -126,10 +126,10 @@ def narrowed(ones: Sequence[str], twos: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _quick(constraints: frozenset[Constraint]) -> Common | None:
+def _quick(constraints: frozenset[Constraint]) -> _Common | None:
     """The answer where it is plain to see, else None."""
     if not fixed(constraints):
-        return Common(False)
+        return _Common(False)
     candidates = set()
     for before, after, selection in constraints:
         for text in selection.examples:
@@ -137,7 +137,7 @@ def _quick(constraints: frozenset[Constraint]) -> Common | None:
                 candidates.add(text[len(before) : len(text) - len(after)])
     for text in sorted(candidates, key=lambda each: (len(each), each)):
         if holds(constraints, text):
-            return Common(True, text)
+            return _Common(True, text)
     return None
 
 
@@ -153,13 +153,13 @@ def _behind(before: str, text: str, after: str) -> str | None:
 def seen_through(before: str, selection: TopicSelection) -> Constraint:
     """The constraint (before, "", selection). When the selection is `*` only the internal names are left to look at,
     and of `before` only the end says anything about them: a chain of renames then piles up no constraints."""
-    if selection != EVERYTHING or not automaton.is_name(before) or not _no_beginning(before):
+    if selection != _EVERYTHING or not automaton.is_name(before) or not _no_beginning(before):
         return before, "", selection
     tail = _tail(before[-_LONGEST_END:])
     return before if tail is None else tail, "", selection
 
 
-EVERYTHING = TopicSelection((Selector("glob", "*"),))
+_EVERYTHING = TopicSelection((Selector("glob", "*"),))
 _BEGINNINGS = tuple(text.removesuffix("*") for text in INTERNAL if not text.startswith("*"))
 _ENDS = tuple(text.removeprefix("*") for text in INTERNAL if text.startswith("*"))
 _LONGEST_END = max(map(len, _ENDS))
@@ -190,8 +190,8 @@ def holds(constraints: frozenset[Constraint], name: str) -> bool:
 @dataclass(slots=True)
 class _Purse:
     left: int
-    known: dict[frozenset[Constraint], Common] = field(default_factory=dict)
-    shared: dict[frozenset[Constraint], Common] = field(default_factory=dict)
+    known: dict[frozenset[Constraint], _Common] = field(default_factory=dict)
+    shared: dict[frozenset[Constraint], _Common] = field(default_factory=dict)
     piled: set[frozenset[Constraint]] = field(default_factory=set)
 
 
@@ -199,34 +199,34 @@ _PURSE: ContextVar[_Purse | None] = ContextVar("work on overlaps", default=None)
 
 
 @lru_cache(maxsize=65_536)
-def _alone(constraints: frozenset[Constraint]) -> Common:
-    return _search(constraints, MAX_WORK)[0]
+def _alone(constraints: frozenset[Constraint]) -> _Common:
+    return _search(constraints, _MAX_WORK)[0]
 
 
-def _search(constraints: frozenset[Constraint], allowed: int) -> tuple[Common, int]:
+def _search(constraints: frozenset[Constraint], allowed: int) -> tuple[_Common, int]:
     """Breadth first over the product, and the work that it was; the first hit is the shortest name."""
     ordered = list(constraints)
     halves = [half for _, _, each in ordered for half in (_included(each.include), _excluded(each.exclude))]
     afters = [after for _, after, _ in ordered]
     work = sum(10 + half.size // 20 for half in halves)
     if work > allowed:
-        return PERHAPS, work
+        return _PERHAPS, work
     starts = {half: half.begin() for half in halves}
     befores = [before for before, _, _ in ordered for _ in range(2)]
     begin = [half.run(before, starts[half]) for half, before in zip(halves, befores, strict=True)]
     if not all(begin[::2]):
-        return Common(False), work
+        return _Common(False), work
     chars = automaton.letters(automaton.merged([half.kinds for half in halves]))
     todo: list[tuple[tuple[int, ...], str]] = [(tuple(begin), "")]
     seen = {tuple(begin)}
     for states, text in todo:
         if text and _accepts(halves, afters, states):
-            return Common(True, text), work
+            return _Common(True, text), work
         if len(text) == MAX_NAME:
             continue
         work += sum(half.cost(state, len(chars)) for half, state in zip(halves, states, strict=True))
         if work > allowed:
-            return PERHAPS, work
+            return _PERHAPS, work
         for char in chars:
             following = tuple([half.step(state, char) for half, state in zip(halves, states, strict=True)])
             if following in seen or not all(following[::2]):
@@ -234,7 +234,7 @@ def _search(constraints: frozenset[Constraint], allowed: int) -> tuple[Common, i
             if not any(half.endless(state) for half, state in zip(halves[1::2], following[1::2], strict=True)):
                 seen.add(following)
                 todo.append((following, text + char))
-    return Common(False), work
+    return _Common(False), work
 
 
 def _accepts(halves: list[Union], afters: list[str], states: tuple[int, ...]) -> bool:

@@ -78,8 +78,8 @@ __all__ = [
     "sealed",
 ]
 
-SCHEMA = 1
-IDENTITY = Naming()
+_SCHEMA = 1
+_IDENTITY = Naming()
 # Topic configs never taken over from a source: they describe its brokers, or would make the target rewrite what passes.
 # compression.type: only `producer` stores batches as they come (research page on batches, 1.3).
 NEVER_SYNCED = frozenset(
@@ -93,7 +93,7 @@ NEVER_SYNCED = frozenset(
         "unclean.leader.election.enable",
     }
 )
-Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+_Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Security:
     """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`. align_credentials: of
     the account that deletes records for `offsets: aligned`, where that is another one."""
 
-    protocol: Protocol = "PLAINTEXT"
+    protocol: _Protocol = "PLAINTEXT"
     mechanism: str | None = None
     credentials: SecretRef | None = None
     ca: SecretRef | None = None
@@ -233,7 +233,7 @@ class PlanFlow:
     source: str
     target: str
     topics: TopicSelection
-    naming: Naming = IDENTITY
+    naming: Naming = _IDENTITY
     guard: Literal["producer_id", "none"] = "producer_id"
     forward: Literal["all", "local"] = "all"
     engine: Literal["spark", "process"] = "spark"
@@ -340,7 +340,7 @@ class Plan:
     flows: tuple[PlanFlow, ...]
     migration: Migration | None = None
     proofs: dict[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
+    schema: int = _SCHEMA
     hash: str = ""
 
     def cluster(self, alias: str) -> PlanCluster:
@@ -378,8 +378,10 @@ def plan_from_json(text: str, *, own: bool = False) -> Plan:
     own: it is this very version's note to itself, whose hash need not be computed anew."""
     try:
         value = parse_object(text)
-        if value["schema"] != SCHEMA:
-            raise UnreadablePlan(f"the plan has schema {value['schema']}, this Watershed reads {SCHEMA}; compile again")
+        if value["schema"] != _SCHEMA:
+            raise UnreadablePlan(
+                f"the plan has schema {value['schema']}, this Watershed reads {_SCHEMA}; compile again"
+            )
         migration = value["migration"]
         plan = Plan(
             topology=value["topology"],

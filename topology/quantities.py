@@ -18,9 +18,9 @@ SIZES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-LIMIT = 2**63 - 1
-MAX_DIGITS = 30
-FOREVER = LIMIT
+_LIMIT = 2**63 - 1
+_MAX_DIGITS = 30
+FOREVER = _LIMIT
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
 
 
@@ -91,13 +91,13 @@ def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:
     if match is None:
         raise ValueError(f"expected {expected}; {known}")
     number, unit, rate = match.groups()
-    if len(number) > MAX_DIGITS:
-        raise ValueError(f"too large, or more exact than {MAX_DIGITS} digits can say; expected {expected}")
+    if len(number) > _MAX_DIGITS:
+        raise ValueError(f"too large, or more exact than {_MAX_DIGITS} digits can say; expected {expected}")
     if not unit and not rate:
         raise MissingUnit(f"has no unit; expected {expected}")
     if unit not in units or (rate or "") != per:
         raise ValueError(f"expected {expected}; {known}")
     value = float(number) * units[unit] if "." in number else int(number) * units[unit]
-    if value != int(value) or value > LIMIT:
-        raise ValueError(f"{'too large' if value > LIMIT else 'not a whole number of the smallest unit'}")
+    if value != int(value) or value > _LIMIT:
+        raise ValueError(f"{'too large' if value > _LIMIT else 'not a whole number of the smallest unit'}")
     return int(value)

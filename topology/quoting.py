@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-WIDTH = 60
+_WIDTH = 60
 # controls (ESC among them), what reorders or hides text (bidi marks, zero width), line separators, lone surrogates
 _HARMFUL = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
@@ -28,7 +28,7 @@ def json_visible(document: str) -> str:
     return "\n".join(_HARMFUL.sub(_json_escaped, line) for line in document.split("\n"))
 
 
-def shown(text: str, width: int = WIDTH) -> str:
+def shown(text: str, width: int = _WIDTH) -> str:
     """At most `width` letters of the text and `…`, visible."""
     return visible(text if len(text) <= width else text[: width - 1] + "…")
 

@@ -19,16 +19,16 @@ from topology.quoting import shown
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 BIT = {char: 1 << index for index, char in enumerate(ALPHABET)}
 ANY = (1 << len(ALPHABET)) - 1
-CLASSES = {
+_CLASSES = {
     "d": sum(BIT[c] for c in "0123456789"),
     "w": ANY & ~BIT["."] & ~BIT["-"],
     "s": 0,
 }
-MAX_REPEAT = 250
+_MAX_REPEAT = 250
 MAX_SIZE = 2_000
-MAX_LINKS = 100_000
-MAX_TEXT = 10_000
-MAX_GROUPS = 50
+_MAX_LINKS = 100_000
+_MAX_TEXT = 10_000
+_MAX_GROUPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Part:
     links: int = 0
 
     def __post_init__(self) -> None:
-        if self.size > MAX_SIZE or self.links > MAX_LINKS:
+        if self.size > MAX_SIZE or self.links > _MAX_LINKS:
             raise BadSelector(
                 f"the pattern is too large: written out it has more than {MAX_SIZE} letters or too many optional "
                 "parts in a row; use `*`, `+` or smaller repetitions, or write several selectors"
             )
 
 
-EMPTY = Part("cat", 0, empty=True, ends=0)
+_EMPTY = Part("cat", 0, empty=True, ends=0)
 
 
 def char(mask: int) -> Part:
@@ -67,7 +67,7 @@ def cat(parts: Iterable[Part]) -> Part:
     """One after the other. Raises BadSelector when it is too large."""
     filled = tuple(part for part in parts if part.size)
     if len(filled) < 2:
-        return filled[0] if filled else EMPTY
+        return filled[0] if filled else _EMPTY
     size = ends = links = 0
     for part in filled:
         size, links = size + part.size, links + part.links + ends
@@ -79,7 +79,7 @@ def alt(parts: list[Part]) -> Part:
     """One of them. Raises BadSelector when it is too large."""
     filled = tuple(part for part in parts if part.size)
     if not filled:
-        return EMPTY
+        return _EMPTY
     either = filled[0]
     if len(filled) > 1:
         size, ends, links = (sum(each) for each in zip(*((p.size, p.ends, p.links) for p in filled), strict=True))
@@ -91,7 +91,7 @@ def alt(parts: list[Part]) -> Part:
 def rep(part: Part, low: int, high: int) -> Part:
     """low to high times, high -1 for any number. Raises BadSelector when it is too large."""
     if not part.size or high == 0:
-        return EMPTY
+        return _EMPTY
     if (low, high) == (1, 1):
         return part
     copies = max(low, high, 1)
@@ -102,8 +102,8 @@ def rep(part: Part, low: int, high: int) -> Part:
 
 def parse(text: str) -> Part:
     """Raises BadSelector for anything that is not a regular language, not well formed or too large."""
-    if len(text) > MAX_TEXT:
-        raise BadSelector(f"the regex has {len(text)} characters, more than {MAX_TEXT}; write several selectors")
+    if len(text) > _MAX_TEXT:
+        raise BadSelector(f"the regex has {len(text)} characters, more than {_MAX_TEXT}; write several selectors")
     reader = _Reader(text)
     tree = reader.alternatives(0)
     if reader.position < len(text):
@@ -122,8 +122,8 @@ class _Reader:
         return BadSelector(f"regex `{shown(self.text)}`, character {self.position + 1}: {what}")
 
     def alternatives(self, depth: int) -> Part:
-        if depth > MAX_GROUPS:
-            raise self.error(f"groups nested deeper than {MAX_GROUPS}; leave the needless parentheses out")
+        if depth > _MAX_GROUPS:
+            raise self.error(f"groups nested deeper than {_MAX_GROUPS}; leave the needless parentheses out")
         parts = [self._sequence(depth)]
         while self._peek() == "|":
             self.position += 1
@@ -165,11 +165,11 @@ class _Reader:
         low, comma, high = inside.partition(",")
         if not _digits(low) or (high and not _digits(high)):
             raise self.error("`{` begins a repetition: write `{2}`, `{2,}` or `{2,5}`")
-        if max(len(low), len(high)) > len(str(MAX_REPEAT)):
-            raise self.error(f"repetition out of range (at most {MAX_REPEAT})")
+        if max(len(low), len(high)) > len(str(_MAX_REPEAT)):
+            raise self.error(f"repetition out of range (at most {_MAX_REPEAT})")
         bounds = int(low), (int(high) if high else -1) if comma else int(low)
-        if max(bounds) > MAX_REPEAT or (bounds[1] != -1 and bounds[0] > bounds[1]):
-            raise self.error(f"repetition out of range (at most {MAX_REPEAT})")
+        if max(bounds) > _MAX_REPEAT or (bounds[1] != -1 and bounds[0] > bounds[1]):
+            raise self.error(f"repetition out of range (at most {_MAX_REPEAT})")
         self.position = close + 1
         return bounds
 
@@ -203,8 +203,8 @@ class _Reader:
     def _escape(self) -> int:
         letter = self._peek()
         self.position += 1
-        if letter and letter.lower() in CLASSES:
-            return CLASSES[letter] if letter.islower() else ANY & ~CLASSES[letter.lower()]
+        if letter and letter.lower() in _CLASSES:
+            return _CLASSES[letter] if letter.islower() else ANY & ~_CLASSES[letter.lower()]
         if not letter or letter.isalnum():
             self.position -= 1
             raise self.error(f"`\\{letter}` is not part of the language (no back-references, no assertions)")

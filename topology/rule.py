@@ -16,7 +16,7 @@ from topology.model import Topology
 if TYPE_CHECKING:
     from topology.graph import TopicGraph
 
-Needs = Literal["static", "inventory", "live"]
+_Needs = Literal["static", "inventory", "live"]
 Profile = Literal["regular", "strict", "audit"]
 PROFILES: tuple[Profile, ...] = ("regular", "strict", "audit")
 
@@ -90,7 +90,7 @@ class Rule:
     severity: Severity
     manual: str
     check: Callable[[Context], Iterator[Problem]]
-    needs: Needs = "static"
+    needs: _Needs = "static"
     ignorable: bool = True
     profile: Profile = "regular"
     options: tuple[Option, ...] = ()

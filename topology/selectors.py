@@ -21,7 +21,7 @@ INTERNAL = (
     "*-changelog",
     "*-repartition",
 )
-MAX_EXAMPLES = 10
+_MAX_EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,7 +102,7 @@ class Selectors(tuple[Selector, ...]):
     @cached_property
     def examples(self) -> tuple[str, ...]:
         """Names that some of the selectors may match."""
-        return tuple(example for each in self[:MAX_EXAMPLES] for example in (each.example, f"{each.example}a"))
+        return tuple(example for each in self[:_MAX_EXAMPLES] for example in (each.example, f"{each.example}a"))
 
     @cached_property
     def _patterns(self) -> tuple[dict[str, list[Selector]], dict[str, list[Selector]]]:

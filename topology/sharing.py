@@ -28,9 +28,9 @@ from topology.quoting import shown
 from topology.selectors import TopicSelection
 from topology.symbols import Symbol, births, carried
 
-MAX_STEPS = 3_000_000  # of all searches together; beyond that a flow counts as being on a ring, which is always safe
-MAX_PAIRS, MAX_PAIRS_PER_NAME = 200_000, 20
-MAX_TOLD_NAME = 70
+_MAX_STEPS = 3_000_000  # of all searches together; beyond that a flow counts as being on a ring, which is always safe
+_MAX_PAIRS, _MAX_PAIRS_PER_NAME = 200_000, 20
+_MAX_TOLD_NAME = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class _Found:
     also: dict[str, tuple[str, str]] = field(default_factory=dict)  # flow → (another running writer, name)
     loops: dict[Node, int] = field(default_factory=dict)  # node → its loop of running flows
     back: dict[tuple[Node, bool], str] = field(default_factory=dict)  # node → the first flow that brings it back
-    steps: int = MAX_STEPS
+    steps: int = _MAX_STEPS
 
     def __post_init__(self) -> None:
         for (source, target, flow_id), flow in sorted(self.graph.edges.items(), key=lambda edge: _order(edge[0])):
             self.edges.setdefault(flow_id, []).append((source, target))
             self.leaving.setdefault(source, {}).setdefault(target, []).append(flow)
             self.arriving.setdefault(target, {}).setdefault(source, []).append(flow)
-        self.also = other_writers(self.topology, self.graph)
+        self.also = _other_writers(self.topology, self.graph)
         running = {
             node: [target for target, flows in targets.items() if any(map(_runs, flows))]
             for node, targets in self.leaving.items()
@@ -121,7 +121,7 @@ class _Found:
                 ),
                 default=flow.id,
             )
-        name = shown(str(source[1]), MAX_TOLD_NAME)
+        name = shown(str(source[1]), _MAX_TOLD_NAME)
         return f"{self.back[key]} brings {name} back to {flow.source}, so applications may write at both ends"
 
     def _back_by_clusters(self, flow: Flow) -> bool:
@@ -203,7 +203,7 @@ class _Found:
         return None
 
 
-def other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str, str]]:
+def _other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str, str]]:
     """flow id → (the first running flow that writes a name of its, that name), for flows that are not alone."""
     found: dict[str, tuple[str, str]] = {}
 
@@ -217,7 +217,7 @@ def other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str,
     for by_symbol in _written(topology).values():
         if len({flow.id for flows in by_symbol.values() for flow in flows}) < 2:
             continue
-        left = MAX_PAIRS + MAX_PAIRS_PER_NAME * sum(map(len, by_symbol.values()))
+        left = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, by_symbol.values()))
         for one, two in candidates(by_symbol):
             left -= 1
             if left < 0:
@@ -226,7 +226,7 @@ def other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str,
             if not (_tells(by_symbol[one], by_symbol[two]) or _tells(by_symbol[two], by_symbol[one])):
                 continue
             if one is two or one.collides(two):
-                name = shown(max(str(one), str(two), key=lambda text: (len(text), text)), MAX_TOLD_NAME)
+                name = shown(max(str(one), str(two), key=lambda text: (len(text), text)), _MAX_TOLD_NAME)
                 tell(by_symbol[one], by_symbol[two], name)
                 if one is not two:
                     tell(by_symbol[two], by_symbol[one], name)

@@ -17,12 +17,12 @@ from topology.rule import Rule
 
 # bounded pieces: no line makes the search go back over more than a few letters
 _COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\]")
-MAX_WORDS = 20
-Place = tuple[int, int]  # line and column, from 1
+_MAX_WORDS = 20
+_Place = tuple[int, int]  # line and column, from 1
 
 
 @dataclass(slots=True)
-class Suppression:
+class _Suppression:
     """One comment; `used` collects the words that silenced something."""
 
     span: Span
@@ -39,8 +39,8 @@ class Suppression:
 
 @dataclass(frozen=True, slots=True)
 class Suppressions:
-    entries: tuple[Suppression, ...]
-    by_line: Mapping[int, tuple[Suppression, ...]]
+    entries: tuple[_Suppression, ...]
+    by_line: Mapping[int, tuple[_Suppression, ...]]
 
     def silence(self, finding: Finding) -> bool:
         """Whether a comment with a reason silences this finding, where it begins."""
@@ -81,19 +81,19 @@ def read_suppressions(text: str, file: str) -> Suppressions:
             words = tuple(sorted({word.strip() for word in match[1].split(",") if word.strip()}))
             span = Span(file, number, column, number, len(line) + 1)
             reason = line[match.end() :].strip()
-            entries.append(Suppression(span, words[:MAX_WORDS], reason, alone=not line[: column - 1].strip()))
+            entries.append(_Suppression(span, words[:_MAX_WORDS], reason, alone=not line[: column - 1].strip()))
             break  # the rest of the line is the comment
-    by_line: dict[int, tuple[Suppression, ...]] = {}
+    by_line: dict[int, tuple[_Suppression, ...]] = {}
     for entry in entries:
         for number in entry.lines:
             by_line[number] = (*by_line.get(number, ()), entry)
     return Suppressions(tuple(entries), by_line)
 
 
-def _find_scalars(text: str) -> list[tuple[Place, Place]]:
+def _find_scalars(text: str) -> list[tuple[_Place, _Place]]:
     """Where quoted and block scalars begin and end: in them a `#` begins no comment (YAML 1.2, 6.6). Behind the `|` or
     `>` of a block it does. Of a file that is no YAML, those in front of the fault."""
-    found: list[tuple[Place, Place]] = []
+    found: list[tuple[_Place, _Place]] = []
     try:
         for token in yaml.scan(text, Loader=LOADER):
             if isinstance(token, yaml.ScalarToken) and not token.plain:
@@ -105,7 +105,7 @@ def _find_scalars(text: str) -> list[tuple[Place, Place]]:
     return found
 
 
-def _is_inside(scalars: Sequence[tuple[Place, Place]], line: int, column: int) -> bool:
+def _is_inside(scalars: Sequence[tuple[_Place, _Place]], line: int, column: int) -> bool:
     at = bisect_right(scalars, (line, column), key=lambda scalar: scalar[0]) - 1
     return at >= 0 and (line, column) < scalars[at][1]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from topology.quoting import shown
 
-LOOK_BACK = 30  # lines above an error in which a quote may have been left open
+_LOOK_BACK = 30  # lines above an error in which a quote may have been left open
 # what looks like a blank, or like nothing, and is a letter to YAML
 UNSEEN = {
     "\xa0": "a non-breaking space",
@@ -80,7 +80,7 @@ def _known(problem: str, context: str, first: tuple[int, int], line: int, column
     if "',' or" in problem or (
         ("expected key" in problem or "document start" in problem) and here[: column - 1].strip()
     ):
-        quote = _quote_above(lines, line, first[0] if "',' or" in problem else line - LOOK_BACK)
+        quote = _quote_above(lines, line, first[0] if "',' or" in problem else line - _LOOK_BACK)
         if quote is not None:
             return _open_quote(*quote)
     if "',' or" in problem:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from topology.secret_ref import SecretRef
 
 Strategy = Literal["consumers_first", "producers_first", "fenced"]
-FenceKind = Literal["stop", "acl", "quota", "external"]
+_FenceKind = Literal["stop", "acl", "quota", "external"]
 Level = Literal["L0", "L1", "L2", "L3"]
 
 
@@ -67,7 +67,7 @@ class CustomCheck:
 
 
 Gate = Lag | Verify | Approval | Stragglers | ConsumerLag | Hold | CustomCheck
-GATES: dict[str, type[Any]] = {
+_GATES: dict[str, type[Any]] = {
     "lag": Lag,
     "verify": Verify,
     "approval": Approval,
@@ -76,7 +76,7 @@ GATES: dict[str, type[Any]] = {
     "hold": Hold,
     "check": CustomCheck,
 }
-_NAMES = {kind: name for name, kind in GATES.items()}
+_NAMES = {kind: name for name, kind in _GATES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Window:
 class Fence:
     """How producers are kept from the source. hook: for `external`. rate: bytes a second and broker, for `quota`."""
 
-    kind: FenceKind = "stop"
+    kind: _FenceKind = "stop"
     hook: str | None = None
     rate: int = 1
 
@@ -253,16 +253,16 @@ def gate_json(gate: Gate) -> dict[str, Any]:
     return {_NAMES[type(gate)]: asdict(gate)}
 
 
-def gate_from_json(value: dict[str, Any]) -> Gate:
+def _gate_from_json(value: dict[str, Any]) -> Gate:
     [(name, fields)] = value.items()
-    gate: Gate = GATES[name](**fields)
+    gate: Gate = _GATES[name](**fields)
     return gate
 
 
 def _wave(value: dict[str, Any]) -> Wave:
     fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()}
-    fields["gates_before"] = tuple(map(gate_from_json, value["gates_before"]))
-    fields["gates_after"] = tuple(map(gate_from_json, value["gates_after"]))
+    fields["gates_before"] = tuple(map(_gate_from_json, value["gates_before"]))
+    fields["gates_after"] = tuple(map(_gate_from_json, value["gates_after"]))
     fields["rollback"] = _maybe(Rollback, value["rollback"])
     fields["window"] = _maybe(Window, value["window"])
     fields["fence"] = _maybe(Fence, value["fence"])

@@ -31,10 +31,10 @@ from clusters.registry.settings import RegistrySettings
 from clusters.within import within
 from topology.bounded_json import parse_json
 
-TIMEOUT_S = 5.0  # of a connect and of each read
-DEADLINE_S = 30.0  # of a whole answer
-NO_SUBJECT, NO_VERSION, NO_SCHEMA, NO_COMPATIBILITY, NO_MODE = 40401, 40402, 40403, 40408, 40409
-_ABSENT = frozenset({NO_SUBJECT, NO_VERSION, NO_SCHEMA, NO_COMPATIBILITY, NO_MODE})
+_TIMEOUT_S = 5.0  # of a connect and of each read
+_DEADLINE_S = 30.0  # of a whole answer
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA, _NO_COMPATIBILITY, _NO_MODE = 40401, 40402, 40403, 40408, 40409
+_ABSENT = frozenset({_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA, _NO_COMPATIBILITY, _NO_MODE})
 _T = TypeVar("_T")
 _LARGEST_ANSWER = 64 << 20
 _FORM = "application/vnd.schemaregistry.v1+json"
@@ -46,7 +46,7 @@ class RegistryClient:
     empty."""
 
     def __init__(
-        self, settings: RegistrySettings, timeout_s: float = TIMEOUT_S, deadline_s: float = DEADLINE_S
+        self, settings: RegistrySettings, timeout_s: float = _TIMEOUT_S, deadline_s: float = _DEADLINE_S
     ) -> None:
         self.settings = settings
         self._url = urlsplit(settings.url)

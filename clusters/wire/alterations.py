@@ -14,7 +14,7 @@ from clusters.wire.inquiry import Inquiry
 from clusters.wire.readings import OPERATIONS, PATTERNS, PERMISSIONS, RESOURCES, Entity
 from topology.inventory import InventoryAcl
 
-CREATE_ACLS, DELETE_ACLS, ALTER_CONFIGS, ALTER_CLIENT_QUOTAS = 30, 31, 44, 49
+_CREATE_ACLS, _DELETE_ACLS, _ALTER_CONFIGS, _ALTER_CLIENT_QUOTAS = 30, 31, 44, 49
 _SET, _DELETE = i8(0), i8(1)  # org.apache.kafka.clients.admin.AlterConfigOp.OpType
 _TOPIC = i8(2)
 _AT_ONCE: Final = 200
@@ -26,7 +26,7 @@ def create_acls(inquiry: Inquiry, acls: Sequence[InventoryAcl]) -> dict[Inventor
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
         answer = inquiry.ask(
-            CREATE_ACLS,
+            _CREATE_ACLS,
             lowest=1,
             creations=[
                 {
@@ -51,7 +51,7 @@ def delete_acls(inquiry: Inquiry, acls: Sequence[InventoryAcl]) -> dict[Inventor
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
         answer = inquiry.ask(
-            DELETE_ACLS,
+            _DELETE_ACLS,
             lowest=1,
             filters=[
                 {
@@ -81,7 +81,7 @@ def set_quotas(
     refused: dict[Entity, str] = {}
     for some in _batches(sorted(wanted, key=str)):
         answer = inquiry.ask(
-            ALTER_CLIENT_QUOTAS,
+            _ALTER_CLIENT_QUOTAS,
             entries=[
                 {
                     "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
@@ -103,7 +103,7 @@ def alter_topic_configs(inquiry: Inquiry, wanted: Mapping[str, Mapping[str, str 
     refused: dict[str, str] = {}
     for some in _batches(sorted(wanted)):
         answer = inquiry.ask(
-            ALTER_CONFIGS,
+            _ALTER_CONFIGS,
             resources=[
                 {
                     "resource_type": _TOPIC,

@@ -18,7 +18,7 @@ from clusters.wire import codes
 from clusters.wire.question import answered, asked, correlation_of, filled, schema
 from clusters.wire.security import opened
 
-METADATA, API_VERSIONS = 3, 18
+_METADATA, _API_VERSIONS = 3, 18
 _UNSUPPORTED = 35  # the answer to an ApiVersions newer than the broker, in version 0, with the versions it knows
 _REFUSALS = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED, 30})
 
@@ -100,7 +100,7 @@ class Inquiry:
 
     def _metadata(self, topics: tuple[()] | None) -> Any:
         return self.ask(
-            METADATA,
+            _METADATA,
             lowest=4,
             topics=topics,
             allow_auto_topic_creation=False,
@@ -124,7 +124,7 @@ class Inquiry:
         newest = max(schema_name_map["api_versions"])
         answer = self._exchange("api_versions", newest, values)
         if int(answer.error_code) == _UNSUPPORTED:
-            known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == API_VERSIONS]
+            known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == _API_VERSIONS]
             answer = self._exchange("api_versions", min(max(known, default=0), newest), values)
         self.check(int(answer.error_code), "being asked for its API versions")
         return answer

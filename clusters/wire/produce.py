@@ -18,7 +18,7 @@ from clusters.wire.messages import ProducedPartition, ProducePartition
 API_KEY = 0
 VERSION = 13
 
-Piece = bytes | bytearray | memoryview
+_Piece = bytes | bytearray | memoryview
 
 _ALL_REPLICAS = b"\xff\xff"  # acks -1
 _I32 = struct.Struct(">i")
@@ -27,7 +27,7 @@ _ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, append time, log
 
 def produce_body(
     partitions: Iterable[ProducePartition], timeout_ms: int, transactional_id: str | None = None
-) -> list[Piece]:
+) -> list[_Piece]:
     """The request body as pieces in order. With batches of a transaction comes its transactional id.
 
     Raises ValueError when a partition is named twice: the broker keeps the partitions of a request in a map and
@@ -39,7 +39,7 @@ def produce_body(
         if part.partition in topic:
             raise ValueError(f"partition {part.partition} of topic {part.topic_id} stands twice in one Produce")
         topic[part.partition] = part
-    pieces: list[Piece] = []
+    pieces: list[_Piece] = []
     head = bytearray(_nullable(transactional_id))
     head += _ALL_REPLICAS
     head += _I32.pack(timeout_ms)

@@ -21,10 +21,10 @@ from clusters.wire import codes
 from clusters.wire.inquiry import Inquiry
 from topology.inventory import InventoryAcl
 
-DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_ACLS, DESCRIBE_LOG_DIRS, DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
-DESCRIBE_CONFIGS, DESCRIBE_SCRAM_USERS = 32, 50
+_DESCRIBE_GROUPS, _LIST_GROUPS, _DESCRIBE_ACLS, _DESCRIBE_LOG_DIRS, _DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
+_DESCRIBE_CONFIGS, _DESCRIBE_SCRAM_USERS = 32, 50
 Entity = tuple[tuple[str, str | None], ...]  # of a quota: (("user", "ann"), ("client-id", None)); None is the default
-SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
+_SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
 _TOPIC, _OWN_CONFIG = i8(2), 1  # ConfigResource.Type.TOPIC; DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG
 _GROUP = i8(32)  # ConfigResource.Type.GROUP
 _TOPICS_A_REQUEST = 100
@@ -40,7 +40,7 @@ RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", 
 PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 # group type → (the request that describes it, its field of ids); classic groups answer to DescribeGroups
 _DESCRIBERS = {
-    "classic": (DESCRIBE_GROUPS, "groups"),
+    "classic": (_DESCRIBE_GROUPS, "groups"),
     "consumer": (69, "group_ids"),
     "share": (77, "group_ids"),
     "streams": (89, "group_ids"),
@@ -50,7 +50,7 @@ _GROUPS_A_REQUEST = 200
 
 def log_sizes(inquiry: Inquiry) -> dict[TopicPartition, int]:
     """Bytes of every log on this broker, leader or not. Raises Unauthorised without DESCRIBE on the cluster."""
-    answer = inquiry.ask(DESCRIBE_LOG_DIRS, topics=None)
+    answer = inquiry.ask(_DESCRIBE_LOG_DIRS, topics=None)
     inquiry.check(int(getattr(answer, "error_code", codes.NONE)), "reading log sizes")
     if not answer.results:  # versions 0 to 2 have no error code: a refusal is an empty answer
         raise Unauthorised(f"cluster {inquiry.alias} refused reading log sizes (an empty answer)", alias=inquiry.alias)
@@ -65,7 +65,7 @@ def log_sizes(inquiry: Inquiry) -> dict[TopicPartition, int]:
 
 def groups(inquiry: Inquiry) -> list[GroupListing]:
     """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
-    answer = inquiry.ask(LIST_GROUPS, states_filter=(), types_filter=())
+    answer = inquiry.ask(_LIST_GROUPS, states_filter=(), types_filter=())
     inquiry.check(int(answer.error_code), "listing groups")
     by_type: dict[str, list[str]] = defaultdict(list)
     states: dict[str, str] = {}
@@ -85,7 +85,7 @@ def groups(inquiry: Inquiry) -> list[GroupListing]:
 def acls(inquiry: Inquiry) -> tuple[InventoryAcl, ...] | None:
     """All bindings, sorted, in the words of `kafka-acls`; None where there is no authorizer. Raises Unauthorised."""
     answer = inquiry.ask(
-        DESCRIBE_ACLS,
+        _DESCRIBE_ACLS,
         lowest=1,
         resource_type_filter=_ANY,
         resource_name_filter=None,
@@ -124,7 +124,7 @@ def quotas(inquiry: Inquiry) -> dict[str, dict[str, float]]:
 
 def client_quotas(inquiry: Inquiry) -> dict[Entity, dict[str, float]]:
     """Entity → limit (`producer_byte_rate`) → value, for each broker. Raises Unauthorised."""
-    answer = inquiry.ask(DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
+    answer = inquiry.ask(_DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
     inquiry.check(int(answer.error_code), "reading client quotas")
     return {
         tuple(
@@ -140,11 +140,11 @@ def scram_users(inquiry: Inquiry) -> dict[str, dict[str, int]]:
 
     All users are asked for by an empty list: a broker that refuses "null" (as documented) never answers (Kafka 4.3).
     """
-    answer = inquiry.ask(DESCRIBE_SCRAM_USERS, users=())
+    answer = inquiry.ask(_DESCRIBE_SCRAM_USERS, users=())
     inquiry.check(int(answer.error_code), "reading SCRAM users")
     return {
         str(user.user): {
-            _word(SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
+            _word(_SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
         }
         for user in answer.results
         if int(user.error_code) == codes.NONE
@@ -172,7 +172,7 @@ def topic_configs(inquiry: Inquiry, topics: Sequence[str]) -> tuple[dict[str, di
             for name in topics[start : start + _TOPICS_A_REQUEST]
         ]
         answer = inquiry.ask(
-            DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
+            _DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
         )
         for result in answer.results:
             code = int(result.error_code)
@@ -188,7 +188,7 @@ def group_configs(inquiry: Inquiry, group: str) -> tuple[dict[str, str], str]:
     key; and why it is not told ("": it is). A group need not exist. Brokers before 3.8 know no such settings."""
     resource = {"resource_type": _GROUP, "resource_name": group, "configuration_keys": None}
     answer = inquiry.ask(
-        DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
+        _DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
     )
     [result] = answer.results
     code = int(result.error_code)

@@ -27,7 +27,7 @@ _SOONEST_S = 1.1
 _RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
 
 
-class Frames(Protocol):
+class _Frames(Protocol):
     """What carries frames to one broker and back, in order: a Transport, or one that logs in again by itself."""
 
     address: str
@@ -42,7 +42,7 @@ class Frames(Protocol):
     def ended(self) -> bool: ...
 
 
-def opened(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> Frames:
+def opened(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> _Frames:
     """A connection to one broker, ready for requests.
 
     Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
@@ -63,7 +63,7 @@ def opened(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s:
 
 def _opened(
     settings: ConnectionSettings, now: ConnectionSettings, address: tuple[str, int], timeout_s: float
-) -> Frames:
+) -> _Frames:
     transport: Transport
     if now.protocol.endswith("SSL"):
         transport = TlsTransport(now, *address, timeout_s=timeout_s)
@@ -74,7 +74,7 @@ def _opened(
         if not now.protocol.startswith("SASL_"):
             transport.largest = LARGEST_ANSWER
             return transport
-        login = Login(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
+        login = _Login(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
         ends = login.perform(now)
         transport.largest = LARGEST_ANSWER
     except BaseException:
@@ -83,7 +83,7 @@ def _opened(
     return transport if ends is None else Session(transport, settings, login, ends)
 
 
-class Login:
+class _Login:
     """The SASL exchange on a connection whose requests are all answered."""
 
     def __init__(self, transport: Transport, host: str, version: int) -> None:
@@ -154,7 +154,7 @@ class Session:
     """A connection whose login ends: it is done again between two requests (KIP-368), also after the end, when nothing
     was to be sent until then. Answers still on their way are taken in first."""
 
-    def __init__(self, transport: Transport, settings: ConnectionSettings, login: Login, due: float) -> None:
+    def __init__(self, transport: Transport, settings: ConnectionSettings, login: _Login, due: float) -> None:
         self.address = transport.address
         self._transport, self._settings, self._login = transport, settings, login
         self._due: float | None = due

@@ -37,7 +37,7 @@ class TlsTransport(Transport):
             self._socket.settimeout(timeout_s)
         except ssl.SSLCertVerificationError as error:
             plain.close()
-            raise untrusted(settings, host, port, error) from None
+            raise _untrusted(settings, host, port, error) from None
         except OSError as error:
             plain.close()
             raise self._lost("no TLS connection", error) from error
@@ -109,7 +109,7 @@ def _context(
     return made
 
 
-def untrusted(
+def _untrusted(
     settings: ConnectionSettings, host: str, port: int, error: ssl.SSLCertVerificationError
 ) -> UntrustedBroker:
     """Names the certificate that was refused, the reason, and what to do about it."""

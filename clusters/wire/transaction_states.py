@@ -14,7 +14,7 @@ from kio.static.primitive import i16, i32, i64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionState:
+class _TransactionState:
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
@@ -38,4 +38,4 @@ class TransactionStates:
     __api_key__: ClassVar[i16] = i16(65)
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     throttle_time: i32 = field(metadata={"kafka_type": "int32"})
-    transaction_states: tuple[TransactionState, ...]
+    transaction_states: tuple[_TransactionState, ...]

@@ -13,7 +13,7 @@ from clusters.errors import ClusterError, ProtocolError, Unreachable
 
 Piece = bytes | bytearray | memoryview
 
-SENDING, WAITING = "lost the connection while sending", "lost the connection while waiting for an answer"
+SENDING, _WAITING = "lost the connection while sending", "lost the connection while waiting for an answer"
 LENGTH = struct.Struct(">i")
 BEFORE_LOGIN = 1 << 20  # the answers to ApiVersions and to SASL are small
 LARGEST_ANSWER = 512 << 20  # a Fetch answers with one whole batch, however little was asked for
@@ -90,7 +90,7 @@ class Transport:
             return self._grown(length, patience)
         except OSError as error:
             self.close()
-            raise self._lost(WAITING, error) from error
+            raise self._lost(_WAITING, error) from error
 
     def patient_for(self, seconds: float) -> None:
         """How long to wait for bytes from now on, before the connection counts as lost."""

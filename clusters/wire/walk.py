@@ -18,7 +18,7 @@ from kio.serial import entity_reader
 
 from clusters.varints import read_uvarint
 
-Step = Callable[[memoryview, int], int]  # the position behind what stands there
+_Step = Callable[[memoryview, int], int]  # the position behind what stands there
 
 _SIZES = {
     "bool": 1,
@@ -45,18 +45,18 @@ def read(kind: Any, body: memoryview) -> Any:
     return answer
 
 
-def walked(kind: Any) -> Step:
+def walked(kind: Any) -> _Step:
     """How to walk over an answer of this class."""
     return _walked(kind)[0]
 
 
 @functools.lru_cache(maxsize=512)
-def _walked(kind: Any) -> tuple[Step, int, int | None]:
+def _walked(kind: Any) -> tuple[_Step, int, int | None]:
     """How to walk over an entity, the fewest bytes that one has, and how many it has always (None: that differs)."""
     compact = bool(kind.__flexible__)
     hints = get_type_hints(kind)
-    steps: list[Step] = []
-    tagged: dict[int, Step] = {}
+    steps: list[_Step] = []
+    tagged: dict[int, _Step] = {}
     least, run = 0, 0
     always = not compact
     for each in fields(kind):
@@ -85,7 +85,7 @@ def _walked(kind: Any) -> tuple[Step, int, int | None]:
     return walk, least, least if always else None
 
 
-def _of_field(hint: Any, kafka_type: str | None, compact: bool) -> tuple[Step, int, int | None]:
+def _of_field(hint: Any, kafka_type: str | None, compact: bool) -> tuple[_Step, int, int | None]:
     """Of a field as `_walked` of an entity."""
     null = NoneType in get_args(hint)
     (inner,) = [each for each in get_args(hint) if each is not NoneType] if null else [hint]
@@ -108,14 +108,14 @@ def _of_field(hint: Any, kafka_type: str | None, compact: bool) -> tuple[Step, i
     return _passing(size), size, size
 
 
-def _passing(size: int) -> Step:
+def _passing(size: int) -> _Step:
     def step(body: memoryview, at: int) -> int:
         return _within(body, at + size)
 
     return step
 
 
-def _array(step: Step, least: int, always: int | None, compact: bool, null: bool) -> Step:
+def _array(step: _Step, least: int, always: int | None, compact: bool, null: bool) -> _Step:
     def walk(body: memoryview, at: int) -> int:
         if compact:
             count, at = read_uvarint(body, at)
@@ -136,14 +136,14 @@ def _array(step: Step, least: int, always: int | None, compact: bool, null: bool
     return walk
 
 
-def _nullable(walk: Step) -> Step:
+def _nullable(walk: _Step) -> _Step:
     def step(body: memoryview, at: int) -> int:
         return walk(body, at + 1) if body[at] == 1 else _within(body, at + 1)
 
     return step
 
 
-def _tags(known: dict[int, Step]) -> Step:
+def _tags(known: dict[int, _Step]) -> _Step:
     def step(body: memoryview, at: int) -> int:
         if body[at] == 0:
             return at + 1

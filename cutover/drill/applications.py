@@ -15,13 +15,13 @@ from cutover.drill.tally import Tally
 from cutover.drill.writing import Keys, Writing
 from cutover.live.applications import ApplicationFailed, ApplicationState
 
-JOIN_S = 60.0  # for a consumer to get partitions, for a thread to end
-SETTLE_S = 120.0  # for consumers to read what is left
+_JOIN_S = 60.0  # for a consumer to get partitions, for a thread to end
+_SETTLE_S = 120.0  # for consumers to read what is left
 Topics = Mapping[str, Mapping[str, str]]  # by alias of a cluster: topic of the wave → what it is called there
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class _Running:
     """A client and its thread."""
 
     client: Reading | Writing
@@ -44,7 +44,7 @@ class DrillApplications:
         self._topics, self._settings = topics, settings
         self._keys: Keys = {}
         self._numbers: dict[str, itertools.count[int]] = {name: itertools.count(1) for name in producers}
-        self._running: dict[str, list[Running]] = {}  # one that reads and writes, too, is two clients
+        self._running: dict[str, list[_Running]] = {}  # one that reads and writes, too, is two clients
 
     def begin(self, alias: str, keys: Keys) -> None:
         """Consumers at the beginning of the copies, then producers, all at that cluster. Raises ApplicationFailed."""
@@ -85,7 +85,7 @@ class DrillApplications:
                 self.stop(name, "producer", "")
             else:
                 self._end([each for each in self._running.get(name, []) if isinstance(each.client, Writing)])
-        deadline = until() + SETTLE_S
+        deadline = until() + _SETTLE_S
         while self.tally.behind(self.groups) and until() < deadline:
             for group in self.groups:
                 self._check(group)
@@ -100,7 +100,7 @@ class DrillApplications:
                 each.client.stopping.set()
         for found in self._running.values():
             for each in found:
-                each.thread.join(JOIN_S)
+                each.thread.join(_JOIN_S)
         self._running.clear()
 
     def _reading(self, group: str, alias: str, *, begins: bool) -> Reading:
@@ -118,26 +118,26 @@ class DrillApplications:
 
     def _run(self, name: str, client: Reading | Writing) -> None:
         thread = threading.Thread(target=client.run, name=name, daemon=True)
-        self._running.setdefault(name, []).append(Running(client, thread))
+        self._running.setdefault(name, []).append(_Running(client, thread))
         thread.start()
 
     def _joined(self, group: str) -> None:
-        deadline = time.monotonic() + JOIN_S
+        deadline = time.monotonic() + _JOIN_S
         for each in self._running[group]:
             client = each.client
             while isinstance(client, Reading) and not client.joined.wait(0.1):
                 self._check(group)
                 if time.monotonic() > deadline:
                     raise ApplicationFailed(
-                        f"group {group} of the rehearsal got no partitions at {client.settings.alias} in {JOIN_S:g} s",
+                        f"group {group} of the rehearsal got no partitions at {client.settings.alias} in {_JOIN_S:g} s",
                         transient=False,
                     )
 
-    def _end(self, found: list[Running]) -> None:
+    def _end(self, found: list[_Running]) -> None:
         for each in found:
             each.client.stopping.set()
         for each in found:
-            each.thread.join(JOIN_S)
+            each.thread.join(_JOIN_S)
             if each.thread.is_alive():
                 raise ApplicationFailed(f"{each.thread.name} of the rehearsal does not end", transient=True)
 

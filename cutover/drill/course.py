@@ -15,13 +15,13 @@ from cutover.rollback.earlier import earlier_of
 from cutover.steps import Step
 from topology.plan import Plan
 
-ASKED = ("approval",)  # the one question is asked before anything begins
+_ASKED = ("approval",)  # the one question is asked before anything begins
 
 
 def there_course(drill: Plan, policy: Policy | None = None) -> Course:
     """`drill` as `cutover.drill.plan.drilled` gives it."""
     course = migrate_course(drill, None, policy or _policy(drill))
-    own = tuple(step for step in course.steps if step.name not in (*ASKED, "seal"))
+    own = tuple(step for step in course.steps if step.name not in (*_ASKED, "seal"))
     seal = tuple(step for step in course.steps if step.name == "seal")
     return replace(course, kind="drill", steps=(LOOK, MAKE, *own, COUNT, REMOVE, *seal))
 
@@ -65,7 +65,7 @@ def rehearsed_back(drill: Plan) -> Course:
 
 
 def _unasked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    return tuple(step for step in steps if step.name not in ASKED)
+    return tuple(step for step in steps if step.name not in _ASKED)
 
 
 def _policy(drill: Plan) -> Policy:

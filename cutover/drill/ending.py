@@ -19,12 +19,12 @@ from cutover.journal.chain import RUN, TAKEN_OVER, Chain, Entry, Journal, holder
 from cutover.procedure import Result
 from cutover.runs import Claim, kind_of
 
-Say = Callable[[str], None]
-Remove = Callable[[Mapping[str, ConnectionSettings], Json], list[str]]
+_Say = Callable[[str], None]
+_Remove = Callable[[Mapping[str, ConnectionSettings], Json], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class _Ended:
     """runs: those that were ended. left: what could not be removed, and why."""
 
     runs: tuple[str, ...]
@@ -36,10 +36,10 @@ def end_drill(
     settings: Mapping[str, ConnectionSettings],
     actor: str,
     why: str,
-    say: Say = lambda _text: None,
-    removing: Remove = remove,
+    say: _Say = lambda _text: None,
+    removing: _Remove = remove,
     only: tuple[str, ...] = (),
-) -> Ended:
+) -> _Ended:
     """Take over every unfinished rehearsal of the topology, lower its fence, remove its copies, end it; and remove what
     finished ones (a failover ends them) have left. It ends also where something could not be removed: that is said.
     only: these runs and no others.
@@ -71,7 +71,7 @@ def end_drill(
             claim.write(RUN, "intent", {"topology": chain.topology, "kind": "drill", "clears": of})
             left += _removed(claim, what, settings, say, removing)
             claim.write(RUN, "outcome", asdict(Result("done", "remove_copies")))
-    return Ended(tuple(runs), tuple(left))
+    return _Ended(tuple(runs), tuple(left))
 
 
 def left_behind(chain: Chain) -> dict[str, Json]:
@@ -92,7 +92,7 @@ def _has_removed(entry: Entry, chain: Chain) -> bool:
     return not told
 
 
-def _lowered(claim: Claim, entries: list[Entry], settings: Mapping[str, ConnectionSettings], say: Say) -> list[str]:
+def _lowered(claim: Claim, entries: list[Entry], settings: Mapping[str, ConnectionSettings], say: _Say) -> list[str]:
     deed = standing_fence(entries)
     if deed is None:
         return []
@@ -110,7 +110,7 @@ def _lowered(claim: Claim, entries: list[Entry], settings: Mapping[str, Connecti
 
 
 def _removed(
-    claim: Claim, what: Json, settings: Mapping[str, ConnectionSettings], say: Say, removing: Remove
+    claim: Claim, what: Json, settings: Mapping[str, ConnectionSettings], say: _Say, removing: _Remove
 ) -> list[str]:
     claim.write("remove_copies", "intent", {"what": what}, "RemoveCopies")
     left = removing(settings, what)

@@ -21,7 +21,7 @@ from cutover.actions import Json
 from cutover.drill.plan import originals
 from topology.plan import Plan, PlanFlow, Wave
 
-READ_S = 30.0
+_READ_S = 30.0
 _OPEN = "allow.everyone.if.no.acl.found"
 
 
@@ -63,7 +63,7 @@ class Drill:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class _Looked:
     """problems, lacking, what: as `cutover.drill.actions.OriginalsSeen` has them."""
 
     problems: tuple[str, ...]
@@ -71,7 +71,7 @@ class Looked:
     what: Json
 
 
-def look(drill: Drill) -> Looked:
+def look(drill: Drill) -> _Looked:
     """Rights first: without them nothing else can be seen. Raises ClusterError when a cluster does not answer."""
     flow = drill.flow
     for alias in (flow.source, flow.target):
@@ -80,14 +80,14 @@ def look(drill: Drill) -> Looked:
     problems = _missing(drill, needed(drill))
     lacking = tuple(_missing(drill, rights(_only(drill), "migrate")))
     if problems:
-        return Looked(tuple(problems), lacking, {})
+        return _Looked(tuple(problems), lacking, {})
     found = _found(drill, problems)
     what = _what(drill, found)
     if not problems:
         problems += _unreadable(drill)
     if not problems and drill.moved.fence.kind == "acl":
         what["allowed"] = _allowed(drill, problems)
-    return Looked(tuple(problems), lacking, what)
+    return _Looked(tuple(problems), lacking, what)
 
 
 def _found(drill: Drill, problems: list[str]) -> dict[str, Topic]:
@@ -191,7 +191,7 @@ def _unreadable(drill: Drill) -> list[str]:
         try:
             wanted = spans(drill, copy, name, partitions[name])
             for number, (_, end) in list(wanted.items())[:1]:
-                next(iter(messages(source, name, {number: (end - 1, end)}, READ_S)), None)
+                next(iter(messages(source, name, {number: (end - 1, end)}, _READ_S)), None)
         except ClusterError as error:
             problems.append(f"topic {name} cannot be read: {error}")
     return problems

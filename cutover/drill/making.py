@@ -20,11 +20,11 @@ from cutover.drill.tally import Tally
 from replicator.apply import apply_plan
 from topology.inventory import InventoryAcl
 
-READ_S = 60.0
-FLUSH_S = 60.0
-MOST_KEYS = 500  # of a topic, that the rehearsal's producers write to
+_READ_S = 60.0
+_FLUSH_S = 60.0
+_MOST_KEYS = 500  # of a topic, that the rehearsal's producers write to
 # Old records would expire before they are moved: retention counts from their own timestamps.
-FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "min.compaction.lag.ms": "86400000"}
+_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "min.compaction.lag.ms": "86400000"}
 _NOT_COPIED = ("follower.replication.", "leader.replication.", "remote.", "local.")  # of the original's own log
 
 
@@ -39,7 +39,7 @@ def make(drill: Drill, what: Json, tally: Tally) -> tuple[dict[str, int], dict[s
         for each in what["copies"]:
             _guard(each["copy"])
             own = {k: v for k, v in configs[each["topic"]].items() if not k.startswith(_NOT_COPIED)}
-            admin.create_topic(each["copy"], each["partitions"], each["replication_factor"], own | FOR_EVER)
+            admin.create_topic(each["copy"], each["partitions"], each["replication_factor"], own | _FOR_EVER)
     for alias, allowed in what["allowed"].items():
         _allow(drill.settings[alias], allowed)
     for each in what["copies"]:
@@ -96,7 +96,7 @@ def _filled(
             failed.append(error)
 
     count, keys = 0, dict[bytes, None]()
-    for message in messages(source, topic, spans(drill, copy, topic, int(each["partitions"])), READ_S):
+    for message in messages(source, topic, spans(drill, copy, topic, int(each["partitions"])), _READ_S):
         key, value = _bytes(message.key()), _bytes(message.value())
         kind, at_ms = message.timestamp()
         stamp = at_ms if kind and at_ms >= 0 else 0  # 0: of now
@@ -114,15 +114,15 @@ def _filled(
         producer.poll(0)
         tally.copied(topic, key, value)
         count += 1
-        if key is not None and len(keys) < MOST_KEYS:
+        if key is not None and len(keys) < _MOST_KEYS:
             keys[key] = None
         if failed:
             break
-    left = producer.flush(FLUSH_S)
+    left = producer.flush(_FLUSH_S)
     if failed:
         raise librdkafka.cluster_error(source, failed[0], librdkafka.Complaints(), doing=f"filling {copy}", topic=copy)
     if left:
-        raise source.unreachable(f"{left} records of {copy} are not acknowledged after {FLUSH_S:g} s")
+        raise source.unreachable(f"{left} records of {copy} are not acknowledged after {_FLUSH_S:g} s")
     return count, list(keys) or [b"drill-%d" % number for number in range(50)]
 
 

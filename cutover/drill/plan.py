@@ -21,23 +21,23 @@ from topology.waves import Approval, CustomCheck, Gate, Hold
 PREFIX = "watershed.drill."
 BACK = ".back"  # behind the name of the run there: the run of its way back
 LONGEST = 249  # characters of a topic's name (org.apache.kafka.common.internals.Topic)
-LEFT_OUT_GATES = (Approval, Hold, CustomCheck)
+_LEFT_OUT_GATES = (Approval, Hold, CustomCheck)
 
 
-def id_of(run: str) -> str:
+def _id_of(run: str) -> str:
     """What tells the copies of one rehearsal from those of another, on both its ways: six hexadecimal digits."""
     return hashlib.sha256(run.removesuffix(BACK).encode()).hexdigest()[:6]
 
 
 def copy_of(run: str, name: str) -> str:
     """What a topic, group or application is called in the rehearsal `run`."""
-    return f"{PREFIX}{id_of(run)}.{name}"
+    return f"{PREFIX}{_id_of(run)}.{name}"
 
 
 def flow_of(run: str, flow_id: str) -> str:
     """Of its own in every rehearsal: ledger, producer id and transactional ids belong to a flow's id for good. It
     begins with the real flow's id, and so do the transactional ids that workers may use."""
-    return f"{flow_id}.drill.{id_of(run)}"
+    return f"{flow_id}.drill.{_id_of(run)}"
 
 
 def originals(plan: Plan, wave: str | None, run: str) -> dict[str, str]:
@@ -153,7 +153,7 @@ def _wave(wave: Wave, run: str) -> Wave:
 
 
 def _gates(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
-    return tuple(gate for gate in gates if not isinstance(gate, LEFT_OUT_GATES))
+    return tuple(gate for gate in gates if not isinstance(gate, _LEFT_OUT_GATES))
 
 
 def _migration(migration: Migration, moved: Wave, wave: Wave, run: str) -> Migration:

@@ -13,10 +13,10 @@ from clusters import librdkafka
 from clusters.settings import ConnectionSettings
 from cutover.drill.tally import Tally
 
-COMMIT_S = 0.5
-CLOSE_COMMIT_S = 30.0
-ANSWER_S = 15.0
-Positions = dict[tuple[str, int], int]
+_COMMIT_S = 0.5
+_CLOSE_COMMIT_S = 30.0
+_ANSWER_S = 15.0
+_Positions = dict[tuple[str, int], int]
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Reading:
 
     def _read(self, consumer: Consumer) -> None:
         """Offsets are committed before partitions are given back, so that nobody reads a record again."""
-        positions: Positions = {}
+        positions: _Positions = {}
 
         def assigned(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
             if partitions:
@@ -63,17 +63,17 @@ class Reading:
         while not self.stopping.is_set() and not self.failure:
             for message in consumer.consume(500, 0.1):
                 self._take(message, positions)
-            if time.monotonic() - committed > COMMIT_S:
+            if time.monotonic() - committed > _COMMIT_S:
                 _commit(consumer, positions)
                 committed = time.monotonic()
-        deadline = time.monotonic() + CLOSE_COMMIT_S
+        deadline = time.monotonic() + _CLOSE_COMMIT_S
         while not _commit(consumer, positions):
             if time.monotonic() > deadline:
-                self.failure = self.failure or f"its last offsets could not be committed in {CLOSE_COMMIT_S:g} s"
+                self.failure = self.failure or f"its last offsets could not be committed in {_CLOSE_COMMIT_S:g} s"
                 return
             time.sleep(0.1)
 
-    def _take(self, message: Message, positions: Positions) -> None:
+    def _take(self, message: Message, positions: _Positions) -> None:
         error, topic, partition = message.error(), message.topic() or "", message.partition() or 0
         if error is None:
             self.tally.read(self.group, self.topics[topic], _bytes(message.key()), _bytes(message.value()))
@@ -84,9 +84,9 @@ class Reading:
 
     def _commit_beginnings(self, consumer: Consumer) -> None:
         for topic in self.topics:
-            partitions = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+            partitions = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
             places = [TopicPartition(topic, number) for number in partitions]
-            lows = [consumer.get_watermark_offsets(place, timeout=ANSWER_S)[0] for place in places]
+            lows = [consumer.get_watermark_offsets(place, timeout=_ANSWER_S)[0] for place in places]
             found = [TopicPartition(topic, p.partition, low) for p, low in zip(places, lows, strict=True)]
             consumer.commit(offsets=found, asynchronous=False)
 
@@ -104,7 +104,7 @@ class Reading:
         )
 
 
-def _commit(consumer: Consumer, positions: Positions) -> bool:
+def _commit(consumer: Consumer, positions: _Positions) -> bool:
     """Whether everything read so far is committed now; else it is tried again."""
     offsets = [TopicPartition(topic, partition, at) for (topic, partition), at in positions.items()]
     if not offsets:

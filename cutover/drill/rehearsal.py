@@ -17,7 +17,7 @@ from cutover.policy import Policy
 from cutover.procedure import Result
 from topology.plan import Plan
 
-Opened = Callable[[Course, str], Migration]
+_Opened = Callable[[Course, str], Migration]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rehearsed:
 def rehearse(
     drill: Plan,
     run: str,
-    opened: Opened,
+    opened: _Opened,
     end: Callable[[str], object],
     policy: Policy | None = None,
     back_policy: Policy | None = None,

@@ -24,7 +24,7 @@ from cutover.journal.chain import RUN
 from cutover.journal.opening import open_journal
 from cutover.observations import ProofSeen
 
-ProveIn = Callable[[Path, Prove], ProofSeen]  # into a folder
+_ProveIn = Callable[[Path, Prove], ProofSeen]  # into a folder
 
 
 class Rehearsing:
@@ -34,7 +34,7 @@ class Rehearsing:
     folder: of the evidence; that of the way back is in `back` below it.
     """
 
-    def __init__(self, drill: Drill, folder: Path, prove: ProveIn, say: Callable[[Event], None], actor: str) -> None:
+    def __init__(self, drill: Drill, folder: Path, prove: _ProveIn, say: Callable[[Event], None], actor: str) -> None:
         self._drill, self._folder, self._prove, self._say, self._actor = drill, folder, prove, say, actor
         flow, wave = drill.flow, drill.moved
         names = {flow.source: {topic: copy for copy, topic in drill.copies.items()}}

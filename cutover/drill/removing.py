@@ -23,10 +23,10 @@ from cutover.actions import Json
 from cutover.drill.making import acls_of
 from cutover.drill.plan import PREFIX
 
-KEPT = {"retention.ms": "3600000", "min.compaction.lag.ms": "0"}
-LET_GO_S = 30.0  # for workers to let go of a flow; then their last reports are old anyway
-SILENT_MS = 15_000
-ANSWER_S = 30.0
+_KEPT = {"retention.ms": "3600000", "min.compaction.lag.ms": "0"}
+_LET_GO_S = 30.0  # for workers to let go of a flow; then their last reports are old anyway
+_SILENT_MS = 15_000
+_ANSWER_S = 30.0
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.GROUP_ID_NOT_FOUND)
 
 
@@ -34,7 +34,7 @@ def remove(settings: Mapping[str, ConnectionSettings], what: Json) -> list[str]:
     """What is left, with the reason; empty when nothing is. Flows go first: workers must not find their topics gone."""
     left: list[str] = []
     for flow_id, alias in sorted(what["flows"].items()):
-        left += _tried(lambda f=flow_id, a=alias: end_flow(settings[a], f), f"flow {flow_id} at {alias}")
+        left += _tried(lambda f=flow_id, a=alias: _end_flow(settings[a], f), f"flow {flow_id} at {alias}")
     copies = {what["source"]: [each["copy"] for each in what["copies"]]}
     copies[what["target"]] = [each["target_copy"] for each in what["copies"]]
     for alias, names in copies.items():
@@ -50,7 +50,7 @@ def remove(settings: Mapping[str, ConnectionSettings], what: Json) -> list[str]:
     return left
 
 
-def end_flow(settings: ConnectionSettings, flow_id: str) -> list[str]:
+def _end_flow(settings: ConnectionSettings, flow_id: str) -> list[str]:
     """Workers let go of it; then nothing says any more that it was there, but its producer id in the registry, which
     stays for good. Raises ClusterError."""
     record = read_flows(settings).get(flow_id)
@@ -75,21 +75,21 @@ def end_flow(settings: ConnectionSettings, flow_id: str) -> list[str]:
 
 def _wait_let_go(settings: ConnectionSettings, flow_id: str) -> None:
     """Until every partition is reported as stopped, or by nobody."""
-    deadline = time.monotonic() + LET_GO_S
+    deadline = time.monotonic() + _LET_GO_S
     while time.monotonic() < deadline:
         now = time.time() * 1000
         reports = [each for each in read_status(settings) if each.flow == flow_id]
-        if all(each.state == "stopped" or now - each.at_ms > SILENT_MS for each in reports):
+        if all(each.state == "stopped" or now - each.at_ms > _SILENT_MS for each in reports):
             return
         time.sleep(0.3)
 
 
 def _wait_forgotten(settings: ConnectionSettings, flow_id: str) -> None:
     """Workers take back their reports themselves; those of workers that have died are taken back for them."""
-    deadline = time.monotonic() + LET_GO_S
+    deadline = time.monotonic() + _LET_GO_S
     while time.monotonic() < deadline:
         now = time.time() * 1000
-        if all(now - each.at_ms > SILENT_MS for each in read_status(settings) if each.flow == flow_id):
+        if all(now - each.at_ms > _SILENT_MS for each in read_status(settings) if each.flow == flow_id):
             return
         time.sleep(0.3)
 
@@ -100,7 +100,7 @@ def _remove_topics(settings: ConnectionSettings, names: Iterable[str]) -> list[s
     if not ours:
         return []
     client = AdminClient(settings.librdkafka())
-    answers = client.delete_topics(ours, operation_timeout=ANSWER_S, request_timeout=ANSWER_S)
+    answers = client.delete_topics(ours, operation_timeout=_ANSWER_S, request_timeout=_ANSWER_S)
     return [
         f"topic {name} at {settings.alias}: {why}"
         for name, each in answers.items()
@@ -112,10 +112,10 @@ def _remove_groups(settings: ConnectionSettings, names: Iterable[str]) -> list[s
     """A member that died is counted for its session's time, so a group may have to be asked again."""
     left = _ours(names)
     whys: dict[str, str] = {}
-    deadline = time.monotonic() + LET_GO_S
+    deadline = time.monotonic() + _LET_GO_S
     while left:
         client = AdminClient(settings.librdkafka())
-        answers = client.delete_consumer_groups(left, request_timeout=ANSWER_S)
+        answers = client.delete_consumer_groups(left, request_timeout=_ANSWER_S)
         whys = {name: why for name, each in answers.items() if (why := _failure(each)) is not None}
         left = list(whys)
         if not left or time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def _let_expire(settings: ConnectionSettings, names: Iterable[str]) -> list[str]
     with Admin(settings) as admin:
         for name in _ours(names):
             if admin.topic(name) is not None:
-                admin.alter_topic_configs(name, KEPT)
+                admin.alter_topic_configs(name, _KEPT)
     return []
 
 
@@ -158,10 +158,10 @@ def _tried(removing: object, what: str) -> list[str]:
 def _failure(future: object) -> str | None:
     """None when it is gone, now or before."""
     try:
-        future.result(ANSWER_S)  # type: ignore[attr-defined]
+        future.result(_ANSWER_S)  # type: ignore[attr-defined]
     except KafkaException as error:
         reason = librdkafka.reason(error)
         return None if reason.code() in _GONE else reason.str()
     except TimeoutError:
-        return f"no answer in {ANSWER_S:g} s"
+        return f"no answer in {_ANSWER_S:g} s"
     return None

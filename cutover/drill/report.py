@@ -11,7 +11,7 @@ from cutover.drill.rehearsal import Rehearsed
 from cutover.journal.chain import Chain, outcome_of
 from topology.plan import Plan
 
-SCHEMA = 1
+_SCHEMA = 1
 
 
 def report(plan: Plan, wave: str, run: str, course: Course, chain: Chain, done: Rehearsed) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def report(plan: Plan, wave: str, run: str, course: Course, chain: Chain, done: 
     result = done.result
     moves = counted.get("moves", [])
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "topology": plan.topology,
         "kind": "drill",
         "plan": plan.hash,

@@ -18,7 +18,7 @@ Record = tuple[str, bytes]  # topic of the wave, digest of key and value
 
 
 @dataclass(slots=True)
-class Stretch:
+class _Stretch:
     """From the first to the last acknowledgement of one producer at one cluster, seconds of one clock."""
 
     cluster: str
@@ -36,7 +36,7 @@ class Tally:
         self._read: defaultdict[str, Counter[Record]] = defaultdict(Counter)
         self._newest: dict[tuple[str, str, str, bytes | None], int] = {}
         self._disordered: Counter[str] = Counter()
-        self._stretches: defaultdict[str, list[Stretch]] = defaultdict(list)
+        self._stretches: defaultdict[str, list[_Stretch]] = defaultdict(list)
         self._copied = 0
 
     def value(self, producer: str, number: int) -> bytes:
@@ -55,7 +55,7 @@ class Tally:
             self._written[topic, _digest(key, value)] += 1
             stretches = self._stretches[producer]
             if not stretches or stretches[-1].cluster != cluster:
-                stretches.append(Stretch(cluster, now, now))
+                stretches.append(_Stretch(cluster, now, now))
             stretches[-1].last = now
 
     def read(self, group: str, topic: str, key: bytes | None, value: bytes | None) -> None:

@@ -14,8 +14,8 @@ from clusters import librdkafka
 from clusters.settings import ConnectionSettings
 from cutover.drill.tally import Tally
 
-RATE = 50  # records a second
-FLUSH_S = 30.0
+_RATE = 50  # records a second
+_FLUSH_S = 30.0
 Keys = Mapping[str, Sequence[bytes]]  # by topic of the wave: keys that its records have
 
 
@@ -50,19 +50,19 @@ class Writing:
                     "enable.idempotence": True,
                     "partitioner": "murmur2_random",  # the same key in the same partition, as Java's clients have it
                     "linger.ms": 5,
-                    "delivery.timeout.ms": int(FLUSH_S * 1000),
+                    "delivery.timeout.ms": int(_FLUSH_S * 1000),
                 }
             )
         )
         turns = itertools.cycle([(topic, key) for topic in self.topics for key in self.keys[topic]])
         began, sent = time.monotonic(), 0
         while not self.stopping.is_set() and not self.failure:
-            if sent < (time.monotonic() - began) * RATE:
+            if sent < (time.monotonic() - began) * _RATE:
                 self._send(producer, *next(turns))
                 sent += 1
-            producer.poll(0 if sent < (time.monotonic() - began) * RATE else 0.01)
-        if producer.flush(FLUSH_S):
-            self.failure = self.failure or f"not acknowledged in {FLUSH_S:g} s"
+            producer.poll(0 if sent < (time.monotonic() - began) * _RATE else 0.01)
+        if producer.flush(_FLUSH_S):
+            self.failure = self.failure or f"not acknowledged in {_FLUSH_S:g} s"
             producer.purge()
 
     def _send(self, producer: Producer, topic: str, key: bytes) -> None:

@@ -17,8 +17,8 @@ from cutover.steps import Step
 from cutover.waves import THERE, wave_states
 from topology.plan import Plan, PlanFlow
 
-SCHEMA = 2
-PROOFS = ("history_proof", "tail_proof")
+_SCHEMA = 2
+_PROOFS = ("history_proof", "tail_proof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str,
     done = {name: found[0] for name, found in outcomes.items() if found is not None}
     undone = [entry for entry in entries if entry.step.startswith("undo_") and not entry.deed]
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "topology": identity.plan.topology,
         "kind": course.kind,
         "strategy": course.policy.strategy,
@@ -72,7 +72,7 @@ def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str,
         "undone": [entry.step for entry in undone if entry.kind == "outcome"],
         "undoing_ms": undone[-1].at_ms - undone[0].at_ms if undone else None,
         "deeds": [_deed(entry) for entry in entries if entry.deed and entry.kind == "outcome"],
-        "proofs": {name: done[name] for name in PROOFS if name in done},
+        "proofs": {name: done[name] for name in _PROOFS if name in done},
         "approvals": [each for outcome in done.values() for each in outcome.get("approvals", [])],
         "hooks": [_hook(step, name, seen) for step in done for name, seen in done[step].get("hooks", {}).items()],
         "fence": _fence(entries, done),

@@ -9,7 +9,7 @@ from typing import Any
 
 from topology.quoting import lines_visible
 
-LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
+_LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #b42318; --dim: #7a7a7a; }
 @media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #f85149; --dim: #9a9a9a; } }
@@ -29,7 +29,7 @@ white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
 
-TITLES = {
+_TITLES = {
     "migrate": "Migration of {topology}: {source} → {target}",
     "rollback": "Rollback of {topology}: {source} → {target}",
     "failover": "Failover of {topology}: {source} → {target}",
@@ -57,7 +57,7 @@ def drawn(document: dict[str, Any]) -> str:
 
 def page(document: dict[str, Any]) -> str:
     """`document` is what `cutover.evidence.pack.evidence` gives."""
-    title = TITLES[document["kind"]].format(**document)
+    title = _TITLES[document["kind"]].format(**document)
     good, verdict = _verdict(document)
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8>",
@@ -199,7 +199,7 @@ def _words(name: object) -> str:
 
 def _seconds(ms: object, digits: int = 1) -> str:
     """A duration in ms; as it stands where it is none."""
-    is_time = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < LONGEST_MS
+    is_time = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < _LONGEST_MS
     return f"{ms / 1000:.{digits}f} s" if is_time else str(ms)  # type: ignore[operator]
 
 

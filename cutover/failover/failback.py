@@ -26,20 +26,20 @@ from cutover.steps import Step
 from cutover.words import Presentation
 from topology.plan import Plan, PlanFlow, Rollback, Wave
 
-DIVERGENCE = Step(
+_DIVERGENCE = Step(
     "divergence",
     "records that only the old primary has are listed, offset by offset; what it has lost itself is refused",
     "watershed",
     None,
 )
-EMPTY = Step(
+_EMPTY = Step(
     "old_groups_empty",
     "groups are empty at the old primary: members that died with it are there until their sessions end",
     "watershed",
     None,
     SESSION_MS + SESSION_GRACE_MS,
 )
-WORDS = {
+_WORDS = {
     "old_groups_empty": Presentation("waiting for sessions at the old primary to end", "its groups are empty"),
     "divergence": Presentation("comparing the old primary with what was copied", "both sides are compared"),
 }
@@ -53,7 +53,7 @@ def failback_course(
     Raises NothingToRollBack when no failover is done (or it was taken back), PlanChanged when the file moves something
     else by now, NotSupported without a flow back.
     """
-    entries = failed_over(chain, wave)
+    entries = _failed_over(chain, wave)
     if not entries:
         raise NothingToRollBack(_nothing(plan, wave, chain))
     first = entries[0]
@@ -63,7 +63,7 @@ def failback_course(
             f"run {first.run} promoted other applications or topics, or by another flow, than this file has: restore "
             f"the file that compiles to {first.plan_hash}, or one that names the same"
         )
-    earlier = earlier_failover(chain, entries, there)
+    earlier = _earlier_failover(chain, entries, there)
     earlier = replace(earlier, rights=given_for(plan, chain, there.flow, first.wave))
     return _course(plan, there, earlier, policy, stranded)
 
@@ -79,13 +79,15 @@ def rehearsed_failback(plan: Plan, wave: str | None = None) -> Course:
 def _course(plan: Plan, there: Course, earlier: Earlier, policy: Policy | None, stranded: Stranded | None) -> Course:
     if policy is None:
         policy = in_a_hurry(policy_of(there.wave, plan.migration))
-    back = flow_back(plan, there.flow, there.wave)
+    back = _flow_back(plan, there.flow, there.wave)
     there = replace(there, wave=replace(there.wave, rollback=Rollback(reverse=back.id)))  # without its `until`
     course = course_back(plan, there, earlier, policy, stranded)
-    return replace(course, kind="failback", steps=(DIVERGENCE, EMPTY, *course.steps), words={**course.words, **WORDS})
+    return replace(
+        course, kind="failback", steps=(_DIVERGENCE, _EMPTY, *course.steps), words={**course.words, **_WORDS}
+    )
 
 
-def flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:
+def _flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:
     """The declared flow back: the one that the wave names, or the only one that leads back. Raises NotSupported."""
     if wave.rollback is not None and wave.rollback.reverse is not None:
         return plan.flow(wave.rollback.reverse)
@@ -100,7 +102,7 @@ def flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:
     )  # fmt: skip
 
 
-def failed_over(chain: Chain, wave: str | None) -> list[Entry]:
+def _failed_over(chain: Chain, wave: str | None) -> list[Entry]:
     """The entries of the newest failover that is done, of that wave or (None) of any; empty without one."""
     for run in reversed(list(dict.fromkeys(entry.run for entry in chain.entries))):
         entries = chain.run(run)
@@ -109,7 +111,7 @@ def failed_over(chain: Chain, wave: str | None) -> list[Entry]:
     return []
 
 
-def earlier_failover(chain: Chain, entries: list[Entry], there: Course) -> Earlier:
+def _earlier_failover(chain: Chain, entries: list[Entry], there: Course) -> Earlier:
     """A failover as a rollback wants to know it: the cut, how far the source was copied, where groups were placed."""
     steps = {entry.step for entry in entries if entry.step not in (RUN, TAKEN_OVER)}
     outcomes = {step: found[0] for step in steps if (found := outcome_of(entries, step)) is not None}

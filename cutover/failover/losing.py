@@ -32,7 +32,7 @@ from cutover.observations import (
 from cutover.offsets import to_json
 from cutover.waiting import Asking, Check, ask, wait
 
-AUTOMATIC: Final = "automatic"  # who approves when nobody was asked (`cutover.driver.approve_all`)
+_AUTOMATIC: Final = "automatic"  # who approves when nobody was asked (`cutover.driver.approve_all`)
 LOOKS: Final = 2  # so often in a row the same is seen
 
 
@@ -94,7 +94,7 @@ def accept_loss(ground: Ground, note: Json) -> Asking[None]:
         seen = yield from ask(AskApproval("accept_loss", by, question, evidence), ApprovalSeen, ground.policy)
         granted.append({"asked": by, "granted": seen.granted, "by": seen.by, "note": seen.note})
         note["approvals"] = granted
-        if seen.by == AUTOMATIC:
+        if seen.by == _AUTOMATIC:
             raise Refused(
                 f"{told}. A loss is never accepted by itself: repeat with --accept-loss RECORDS (at least "
                 f"{loss['offsets']}), or let a person approve it",

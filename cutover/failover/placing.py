@@ -25,7 +25,7 @@ from cutover.offsets import from_json, show, to_json
 from cutover.waiting import Asking, ask
 
 
-class Found:
+class _Found:
     """Where a group stands at the target. wanted: each partition's position; carried: those that the flow brought;
     chosen: by the file's policy, or where nothing was ever written; reads: source topics that it reads."""
 
@@ -47,7 +47,7 @@ class Found:
         }
 
 
-def positions(ground: Ground, group: str, logs: LogsSeen) -> Asking[Found]:
+def positions(ground: Ground, group: str, logs: LogsSeen) -> Asking[_Found]:
     """Carried positions, and for the rest the file's policy: the source's commits cannot be asked for any more. What
     this run began to commit is not somebody else's. Where it holds a position in some topics, it reads only those."""
     flow = ground.flow
@@ -56,7 +56,7 @@ def positions(ground: Ground, group: str, logs: LogsSeen) -> Asking[Found]:
     topics = [topic for topic in sorted(ground.partitions()) if ground.rename(topic) in held] or sorted(
         ground.partitions()
     )
-    found = Found(seen, topics)
+    found = _Found(seen, topics)
     if seen.members:
         found.problems.append(f"group {group} is alive at {flow.target} ({seen.members} members)")
     reads = {ground.rename(topic) for topic in topics}

@@ -20,7 +20,7 @@ from cutover.waves import JOINED, wave_states
 from cutover.words import Presentation
 from topology.plan import Fence, HooksAt, Plan, PlanFlow, Wave
 
-ORDER: Final = (
+_ORDER: Final = (
     *("failover_preflight", "source_gone", "fence_source", "stop_forwarding", "declare_loss", "accept_loss"),
     *("hooks_before", "promote", "end_unfinished", "cut_workers_off", "give_rights", "stop_at_source", "place_groups"),
     *("landing_at_target", "start_consumers_there", "switch_producers", "canary_there", "hooks_switched"),
@@ -54,8 +54,8 @@ def failover_course(
         policy = replace(policy, though_source_answers=True)
     flow = plan.flow(migration.flow)
     earlier = None if chain is None else _under_way(chain, own, flow)
-    steps = failover_steps(policy, flow, under_way=earlier is not None)
-    return Course("failover", flow, chosen, policy, steps, flow.target, earlier, WORDS)
+    steps = _failover_steps(policy, flow, under_way=earlier is not None)
+    return Course("failover", flow, chosen, policy, steps, flow.target, earlier, _WORDS)
 
 
 def _own(chain: Chain, run: str | None) -> list[Entry]:
@@ -173,12 +173,12 @@ def _once(*names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in names for name in each))
 
 
-def failover_steps(policy: Policy, flow: PlanFlow, *, under_way: bool = False) -> tuple[Step, ...]:
+def _failover_steps(policy: Policy, flow: PlanFlow, *, under_way: bool = False) -> tuple[Step, ...]:
     """In their order; those that the wave does not ask for are left out. under_way: another run holds the lock."""
     rows = {row.name: row for row in _rows(policy, flow) if under_way or row.name != "end_unfinished"}
     own = {row.name for row in _rows(policy, flow)}
-    rows |= {row.name: row for row in steps_in(policy, tuple(name for name in ORDER if name not in own))}
-    steps = [rows[name] for name in ORDER if name in rows]
+    rows |= {row.name: row for row in steps_in(policy, tuple(name for name in _ORDER if name not in own))}
+    steps = [rows[name] for name in _ORDER if name in rows]
     crossed = next(at for at, step in enumerate(steps) if step.point_of_no_return)
     back = f"by `topology failback`, once {flow.source} is there again"
     return tuple(replace(step, undo=back) if at > crossed else step for at, step in enumerate(steps))
@@ -227,7 +227,7 @@ def _rows(policy: Policy, flow: PlanFlow) -> Iterator[Step]:
     yield Step("seal_failover", "the evidence pack is written", "watershed", None)
 
 
-WORDS: Final = {
+_WORDS: Final = {
     "failover_preflight": Presentation("looking at the target", "the target is ready"),
     "source_gone": Presentation("asking the source whether it answers", "the source was asked"),
     "fence_source": Presentation("stopping producers at the source", "producers stopped"),

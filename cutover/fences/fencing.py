@@ -16,7 +16,7 @@ from cutover.journal.chain import Entry
 from cutover.observations import FenceSeen, HookSeen, Recalled
 from cutover.waiting import Asking, ask
 
-RAISED = ("RaiseFence", "CallHook")  # the deeds by which fences rise
+_RAISED = ("RaiseFence", "CallHook")  # the deeds by which fences rise
 
 
 def look_at_fence(ground: Ground, topics: Iterable[str], problems: list[str]) -> Asking[Json]:
@@ -84,7 +84,7 @@ def raise_fence(ground: Ground, note: Json) -> Asking[None]:
 def lower_fence(ground: Ground, note: Json) -> Asking[None]:
     """Whatever this run raised, or began to."""
     deeds: list[Json] = []
-    for kind in RAISED:
+    for kind in _RAISED:
         deeds += (yield from ask(Recall(kind), Recalled, ground.policy)).deeds
     for deed in _raising(deeds):
         if deed["body"]["source"] == ground.flow.source if "point" in deed else deed["side"] == "source":
@@ -132,7 +132,7 @@ def standing_fence(entries: Iterable[Entry]) -> Json | None:
     found: Json | None = None
     for entry in entries:
         seen = entry.observation
-        if entry.kind == "intent" and entry.deed in RAISED and _raising([seen]):
+        if entry.kind == "intent" and entry.deed in _RAISED and _raising([seen]):
             found = found or seen  # the first knows what stood there before
         lowering = entry.deed == "LowerFence" or (entry.deed == "CallHook" and seen.get("point") == "lower")
         if lowering and entry.kind == "outcome" and "failed" not in seen:

@@ -18,8 +18,8 @@ from cutover.observations import LogsSeen, Writer, WritersSeen
 from cutover.offsets import growth, to_json
 from cutover.waiting import Asking, Check, ask, wait
 
-Ends = Mapping[TopicPartition, int]
-SHOWN = 5  # writers that one message names
+_Ends = Mapping[TopicPartition, int]
+_SHOWN = 5  # writers that one message names
 
 
 def standstill(ground: Ground, note: Json) -> Asking[None]:
@@ -69,14 +69,14 @@ def straggler_watch(ground: Ground, note: Json) -> Asking[None]:
     note["watched_ms"] = policy.after_ms
 
 
-def refuse_stragglers(ground: Ground, ends: Ends, now: LogsSeen) -> Asking[None]:
+def refuse_stragglers(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[None]:
     """Raises Refused, naming partitions, amounts and writers, when the source's log ends are not `ends` any more."""
     moved = growth(ends, now.ends)
     if moved:
         raise _straggler(ground, moved, (yield from _writers(ground, moved, ends)))
 
 
-def only_markers(ground: Ground, ends: Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
+def only_markers(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
     """The log ends, when all that was written since is ends of transactions. Raises Refused as above for a record."""
     moved = growth(ends, now.ends)
     if not moved:
@@ -87,7 +87,7 @@ def only_markers(ground: Ground, ends: Ends, now: LogsSeen) -> Asking[dict[Topic
     return {**ends, **seen.upto}
 
 
-def refuse_stranded(ground: Ground, ends: Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
+def refuse_stranded(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
     """How far the source was seen to hold nothing but what the reverse flow brought since `ends`. Raises Refused when
     anybody else wrote there after the switch: that is stranded (C13)."""
     moved = growth(ends, now.ends)
@@ -109,7 +109,7 @@ def refuse_stranded(ground: Ground, ends: Ends, now: LogsSeen) -> Asking[dict[To
     )
 
 
-def _straggler(ground: Ground, moved: Ends, seen: WritersSeen | None) -> Refused:
+def _straggler(ground: Ground, moved: _Ends, seen: WritersSeen | None) -> Refused:
     named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
     return Refused(
         f"straggler: after the fence the source still moved: {named}{_told(ground, seen)}. Some producer of these "
@@ -119,7 +119,7 @@ def _straggler(ground: Ground, moved: Ends, seen: WritersSeen | None) -> Refused
     )
 
 
-def _writers(ground: Ground, moved: Ends, since: Ends) -> Asking[WritersSeen | None]:
+def _writers(ground: Ground, moved: _Ends, since: _Ends) -> Asking[WritersSeen | None]:
     """Asked once: a straggler is refused whether it can be named or not."""
     behind = {place: since[place] for place, count in moved.items() if count > 0}
     if not behind:  # logs became shorter: there is nobody to name
@@ -133,12 +133,12 @@ def _told(ground: Ground, seen: WritersSeen | None) -> str:
     if seen is None or not seen.writers:
         return " (the brokers do not tell who it was)"
     shown = [described(writer) for writer in _others_first(seen.writers)]
-    more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+    more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
     hint = f"the wave's producers are {', '.join(ground.producers) or 'none'}"
     if seen.allowed:
         hint += f"; ACLs let {', '.join(seen.allowed)} write there"
     return (
-        f". Written by {'; '.join(shown[:SHOWN] + more)}. Brokers do not tell the principal or the client id of a "
+        f". Written by {'; '.join(shown[:_SHOWN] + more)}. Brokers do not tell the principal or the client id of a "
         f"producer id ({hint})"
     )
 
@@ -155,11 +155,11 @@ def described(writer: Writer) -> str:
     what = f"{writer.records} record" + "s" * (writer.records != 1)
     what = "the end of a transaction" if writer.marker else what
     where = f"offsets {writer.first} to {writer.last}" if writer.last > writer.first else f"offset {writer.first}"
-    last = f", last at {utc(writer.last_ms)}" if writer.last_ms >= 0 else ""
+    last = f", last at {_utc(writer.last_ms)}" if writer.last_ms >= 0 else ""
     return f"{who}: {what} at {writer.place} {where}{last}"
 
 
-def utc(ms: int) -> str:
+def _utc(ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
 
 
@@ -180,10 +180,10 @@ def _json(seen: WritersSeen | None) -> Json:
                 "sequence": each.sequence,
                 "offsets": [each.first, each.last],
                 "records": each.records,
-                "last_write": utc(each.last_ms) if each.last_ms >= 0 else None,
+                "last_write": _utc(each.last_ms) if each.last_ms >= 0 else None,
                 "transactional_id": each.who,
                 "flow": each.flow,
             }
-            for each in _others_first(seen.writers)[: 10 * SHOWN]
+            for each in _others_first(seen.writers)[: 10 * _SHOWN]
         ]
     }

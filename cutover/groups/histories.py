@@ -13,10 +13,10 @@ from cutover.waiting import Asking, ask
 from replicator.retraced import retraced
 from replicator.translation import CopiedPartition
 
-Copies = dict[TopicPartition, CopiedPartition]
+_Copies = dict[TopicPartition, CopiedPartition]
 
 
-def histories(ground: Ground, more: tuple[TopicPartition, ...] = ()) -> Asking[Copies]:
+def histories(ground: Ground, more: tuple[TopicPartition, ...] = ()) -> Asking[_Copies]:
     """As `copies`, and without holes where applications have been at the target before (`replicator.retraced`)."""
     found, reverse = dict((yield from copies(ground, more)).copies), ground.policy.reverse
     if ground.flow.delivery != "transactions" or reverse is None:

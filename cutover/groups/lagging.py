@@ -13,8 +13,8 @@ from cutover.observations import GroupSeen, LogsSeen, RecordsSeen
 from cutover.offsets import from_json
 from cutover.waiting import Asking, Check, ask, wait
 
-SHOWN = 5  # partitions that one message names
-Positions = Mapping[TopicPartition, int]
+_SHOWN = 5  # partitions that one message names
+_Positions = Mapping[TopicPartition, int]
 
 
 def consumer_lag(ground: Ground, note: Json, most: int) -> Asking[None]:
@@ -43,7 +43,7 @@ def consumer_lag(ground: Ground, note: Json, most: int) -> Asking[None]:
     note.update((yield from wait(look, ground.policy.soak_bound_ms, ground.policy)).seen)
 
 
-def _standing(ground: Ground, name: str, group: GroupSeen, begun: Positions, logs: LogsSeen) -> Positions:
+def _standing(ground: Ground, name: str, group: GroupSeen, begun: _Positions, logs: LogsSeen) -> _Positions:
     """How far the group is, in each partition that it reads. What it has not committed since, it was translated to; of
     a share group, what it is done with behind its start offset counts."""
     places = [ground.at_target(place) for place in ground.read_by(name)]
@@ -51,7 +51,7 @@ def _standing(ground: Ground, name: str, group: GroupSeen, begun: Positions, log
     return {place: max(offset, logs.starts[place], group.done.get(place, 0)) for place, offset in at.items()}
 
 
-def _behind(ground: Ground, at: Positions, logs: LogsSeen, most: int) -> Asking[dict[TopicPartition, int]]:
+def _behind(ground: Ground, at: _Positions, logs: LogsSeen, most: int) -> Asking[dict[TopicPartition, int]]:
     """Offsets to the last that can be read. Where that is more than the gate allows, records are looked for: offsets
     alone may be markers."""
     behind = {place: logs.stable[place] - offset for place, offset in at.items() if logs.stable[place] > offset}
@@ -64,7 +64,7 @@ def _behind(ground: Ground, at: Positions, logs: LogsSeen, most: int) -> Asking[
 
 def _told(name: str, group: GroupSeen, behind: Mapping[TopicPartition, int], *, moved: bool) -> str:
     worst = sorted(behind.items(), key=lambda each: (-each[1], each[0]))
-    named = ", ".join(f"{place} {count}" for place, count in worst[:SHOWN])
-    more = f" and {len(worst) - SHOWN} more" if len(worst) > SHOWN else ""
+    named = ", ".join(f"{place} {count}" for place, count in worst[:_SHOWN])
+    more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
     progress = "" if moved else ", has committed nothing since it came here"
     return f"group {name} lags {sum(behind.values())} ({named}{more}){progress}, with {members(group)}"

@@ -19,7 +19,7 @@ from replicator.offsetmap import OffsetMap
 from replicator.retraced import retraced
 from replicator.translation import CopiedPartition, Offsets
 
-Places = dict[TopicPartition, int]
+_Places = dict[TopicPartition, int]
 
 
 def translate_back(ground: Ground, note: Json) -> Asking[None]:
@@ -34,7 +34,7 @@ def translate_back(ground: Ground, note: Json) -> Asking[None]:
 def _translate(ground: Ground, group: str, stranded: dict[TopicPartition, list[int]], note: Json) -> Asking[None]:
     policy, earlier = ground.policy, ground.taking_back
     pairs = tuple((ground.at_target(place), place) for place in ground.read_by(group))
-    last: dict[str, Places] = {}
+    last: dict[str, _Places] = {}
 
     def look() -> Asking[Check]:
         seen = yield from ask(LookAtGroup("source", group), GroupSeen, policy)
@@ -175,10 +175,10 @@ def _stay(ground: Ground, group: str) -> Asking[Json]:
     return {"read": to_json(there.offsets), "source": to_json(read)}
 
 
-def _read_since(ground: Ground, group: str, given: Places, now: Offsets, held: Offsets) -> Asking[Places]:
+def _read_since(ground: Ground, group: str, given: _Places, now: Offsets, held: Offsets) -> Asking[_Places]:
     """What the group has read at the old source since it was started there, in the other side's offsets."""
     crossings = yield from _crossings(ground)
-    read: Places = {}
+    read: _Places = {}
     for place in ground.read_by(group):
         old = ground.at_target(place)
         if old in given and now.get(old, given[old]) > given[old]:
@@ -188,7 +188,7 @@ def _read_since(ground: Ground, group: str, given: Places, now: Offsets, held: O
     return read
 
 
-def not_ours(earlier: Earlier, seen: GroupSeen, wanted: Places) -> Places:
+def not_ours(earlier: Earlier, seen: GroupSeen, wanted: _Places) -> _Places:
     """What neither the migration found or left there, nor the flow carried there, nor we would commit anyway."""
     if earlier.unseen:
         return {}

@@ -20,10 +20,10 @@ from cutover.hooks.call import Heard, HookCall
 from cutover.live.http import NoAnswer, call
 from topology.secret_ref import SecretRef
 
-URL = "WATERSHED_AIRFLOW_URL"
-CREDENTIALS = "WATERSHED_AIRFLOW_CREDENTIALS"
-REQUEST_S = 15.0
-PAUSES = (0.2, 0.5, 1.0, 2.0)
+_URL = "WATERSHED_AIRFLOW_URL"
+_CREDENTIALS = "WATERSHED_AIRFLOW_CREDENTIALS"
+_REQUEST_S = 15.0
+_PAUSES = (0.2, 0.5, 1.0, 2.0)
 _KINDS = ("env", "file", "airflow_connection")
 _GOOD, _BAD = frozenset({"success"}), frozenset({"failed", "upstream_failed", "skipped", "removed"})
 
@@ -44,7 +44,7 @@ class AirflowHook:
     _token: str | None = field(init=False, default=None)
 
     def problems(self) -> list[str]:
-        for last, pause in zip((False, False, True), PAUSES, strict=False):
+        for last, pause in zip((False, False, True), _PAUSES, strict=False):
             try:
                 return self._wrong()
             except (SecretMissing, NoAnswer, _Said) as error:
@@ -83,7 +83,7 @@ class AirflowHook:
                     return Heard("no", text, tries)
             except (_Said, SecretMissing) as error:
                 return Heard("no", str(error), tries)
-            pause = PAUSES[min(tries, len(PAUSES)) - 1]
+            pause = _PAUSES[min(tries, len(_PAUSES)) - 1]
             if self.clock() + pause >= ends:
                 return Heard("silence", f"{text} after {self.seconds:g} s; a run that was begun goes on", tries)
             self.sleep(pause)
@@ -109,18 +109,18 @@ class AirflowHook:
 
     def _settings(self) -> tuple[str, str]:
         """(address of the REST API, credentials). Raises _Said, SecretMissing."""
-        url, where = self.environ.get(URL, "").rstrip("/"), self.environ.get(CREDENTIALS, "")
+        url, where = self.environ.get(_URL, "").rstrip("/"), self.environ.get(_CREDENTIALS, "")
         kind, _, name = where.partition(":")
         if not url:
-            raise _Said(f"no Airflow is known here: set {URL}=http://HOST:8080 and {CREDENTIALS}=file:PATH")
+            raise _Said(f"no Airflow is known here: set {_URL}=http://HOST:8080 and {_CREDENTIALS}=file:PATH")
         if kind not in _KINDS or not name:
             raise _Said(
-                f"set {CREDENTIALS} to where `user:password` or a token stands: file:PATH, env:NAME or "
+                f"set {_CREDENTIALS} to where `user:password` or a token stands: file:PATH, env:NAME or "
                 "airflow_connection:ID"
             )
         ref = SecretRef.from_json({"kind": kind, "name": name})
         assert ref is not None
-        vault = Vault("", self.environ, where=CREDENTIALS, own=True)
+        vault = Vault("", self.environ, where=_CREDENTIALS, own=True)
         text = vault.text(kind, ref)
         if kind != "airflow_connection" and re.fullmatch(r"[\w.~+/-]+=*", text):
             return url, text
@@ -138,7 +138,7 @@ class AirflowHook:
             self._token = None
         if status in fine or 200 <= status < 300:
             return told
-        why = {401: f"the credentials ({CREDENTIALS}) are refused", 403: "its user may not do that", 404: "not found"}
+        why = {401: f"the credentials ({_CREDENTIALS}) are refused", 403: "its user may not do that", 404: "not found"}
         detail = told.get("detail") or why.get(status, "refused")
         raise _Said(f"Airflow at {url}: {method} {path} answered {status}: {str(detail)[:300]}")
 
@@ -149,7 +149,7 @@ class AirflowHook:
         status, told = _asked("POST", f"{url}/auth/token", {"username": user, "password": password}, {})
         if status in (200, 201) and told.get("access_token"):
             return str(told["access_token"])
-        raise _Said(f"Airflow at {url} gives user {user} no token ({status}); correct {CREDENTIALS}")
+        raise _Said(f"Airflow at {url} gives user {user} no token ({status}); correct {_CREDENTIALS}")
 
 
 def _quoted(name: str) -> str:
@@ -167,7 +167,7 @@ def _asked(
 ) -> tuple[int, dict[str, Any]]:
     """Raises NoAnswer, for 5xx too: a busy Airflow says 500."""
     content = None if body is None else json.dumps(body).encode()
-    answer = call(method, url, content, {"Content-Type": "application/json", **headers}, REQUEST_S)
+    answer = call(method, url, content, {"Content-Type": "application/json", **headers}, _REQUEST_S)
     if answer.status >= 500 or answer.status == 429:
         raise NoAnswer(f"{url} answered {answer.status}: {answer.text}")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-Word = Literal["yes", "no", "silence"]
+_Word = Literal["yes", "no", "silence"]
 TEXT = 500  # characters of what a hook says that are kept in journal and evidence
 
 
@@ -33,7 +33,7 @@ class HookCall:
 class Heard:
     """silence: no answer that could be understood, within its time."""
 
-    word: Word
+    word: _Word
     text: str
     tries: int = 1
 

@@ -16,8 +16,8 @@ from cutover.hooks.call import Heard, HookCall, answered
 from cutover.live.hosts import find_refusal, host_of, is_loopback
 from cutover.live.http import Answer, NoAnswer, call
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
-ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no
+_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
+_ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HttpHook:
                 heard = _heard(answer)
             except NoAnswer as silence:
                 heard = Heard("silence" if silence.transient else "no", f"{self.url}: {silence}")
-            pause = PAUSES[min(tries, len(PAUSES)) - 1]
+            pause = _PAUSES[min(tries, len(_PAUSES)) - 1]
             if heard.word != "silence":
                 return Heard(heard.word, heard.text, tries)
             if self.clock() + pause >= ends:
@@ -62,7 +62,7 @@ class HttpHook:
         stamp = str(int(self.wall()))
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, "X-Watershed-Timestamp": stamp}
         if self.secret is not None:
-            headers["X-Watershed-Signature"] = signature(self.secret, stamp, body)
+            headers["X-Watershed-Signature"] = _signature(self.secret, stamp, body)
         return headers
 
     def _unsigned(self) -> str | None:
@@ -71,7 +71,7 @@ class HttpHook:
         return f"{self.url} would be called unsigned, which only this machine's own addresses are: give it a `secret`"
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
+def _signature(secret: str, timestamp: str, body: bytes) -> str:
     """`v1=` and HMAC-SHA256 (RFC 2104) in hexadecimal, over `timestamp`, a dot and the body."""
     digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
@@ -90,4 +90,4 @@ def _heard(answer: Answer) -> Heard:
     said = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
     if 300 <= answer.status < 400:
         return Heard("no", f"{said}; redirects are not followed, give the hook its final address")
-    return Heard("silence" if answer.status >= 500 or answer.status in ASK_AGAIN else "no", said)
+    return Heard("silence" if answer.status >= 500 or answer.status in _ASK_AGAIN else "no", said)

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from clusters.within import within
 from cutover.hooks.call import TEXT, Heard, HookCall, answered
 
-GROUP = "watershed.hooks"
+_GROUP = "watershed.hooks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ class PythonHook:
 
     def _found(self) -> EntryPoint | str:
         """The one entry point of that name, or what is wrong."""
-        there = entry_points(group=GROUP)
+        there = entry_points(group=_GROUP)
         mine = [point for point in there if point.name == self.name]
         if len({point.value for point in mine}) > 1:
             told = " and ".join(sorted(point.value for point in mine))
-            return f"{self.name} is registered twice in the group {GROUP}: {told}; remove one of the packages"
+            return f"{self.name} is registered twice in the group {_GROUP}: {told}; remove one of the packages"
         if not mine:
             others = ", ".join(sorted({point.name for point in there})) or "none"
             return (
-                f"no installed package registers {self.name} as an entry point of the group {GROUP} (there is "
+                f"no installed package registers {self.name} as an entry point of the group {_GROUP} (there is "
                 f"{others}); install it into the environment that runs the migration"
             )
         return mine[0]

@@ -10,7 +10,7 @@ from cutover.policy import Policy
 from cutover.waiting import Asking, ask
 
 
-def names_of(policy: Policy) -> tuple[str, ...]:
+def _names_of(policy: Policy) -> tuple[str, ...]:
     """Every hook that a run with this policy may call."""
     at = policy.hooks
     checks = (*policy.checks_before, *policy.checks_after)
@@ -20,40 +20,40 @@ def names_of(policy: Policy) -> tuple[str, ...]:
 
 def usable(ground: Ground, problems: list[str]) -> Asking[None]:
     """What would keep hooks from being called is found before anything is moved."""
-    names = names_of(ground.policy)
+    names = _names_of(ground.policy)
     if names:
         problems += (yield from ask(LookAtHooks(names), HooksSeen, ground.policy)).problems
 
 
 def checks_before(ground: Ground, note: Json) -> Asking[None]:
-    yield from call_hooks(ground, note, "check", ground.policy.checks_before, "checks_before")
+    yield from _call_hooks(ground, note, "check", ground.policy.checks_before, "checks_before")
 
 
 def checks_after(ground: Ground, note: Json) -> Asking[None]:
-    yield from call_hooks(ground, note, "check", ground.policy.checks_after, "checks_after")
+    yield from _call_hooks(ground, note, "check", ground.policy.checks_after, "checks_after")
 
 
 def hooks_before(ground: Ground, note: Json) -> Asking[None]:
-    yield from call_hooks(ground, note, "before", ground.policy.hooks.before)
+    yield from _call_hooks(ground, note, "before", ground.policy.hooks.before)
 
 
 def hooks_fenced(ground: Ground, note: Json) -> Asking[None]:
-    yield from call_hooks(ground, note, "fenced", ground.policy.hooks.fenced)
+    yield from _call_hooks(ground, note, "fenced", ground.policy.hooks.fenced)
 
 
 def hooks_switched(ground: Ground, note: Json) -> Asking[None]:
-    yield from call_hooks(ground, note, "switched", ground.policy.hooks.switched)
+    yield from _call_hooks(ground, note, "switched", ground.policy.hooks.switched)
 
 
 def hooks_rolled_back(ground: Ground, note: Json) -> Asking[None]:
     """Nothing that a hook says can break a rollback: it is noted."""
     try:
-        yield from call_hooks(ground, note, "rolled_back", ground.policy.hooks.rolled_back, all_of_them=True)
+        yield from _call_hooks(ground, note, "rolled_back", ground.policy.hooks.rolled_back, all_of_them=True)
     except Refused as why:
         note["refused"] = str(why)
 
 
-def call_hooks(
+def _call_hooks(
     ground: Ground,
     note: Json,
     point: str,

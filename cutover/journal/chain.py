@@ -25,7 +25,7 @@ from cutover.journal.signing import PLAIN, SIGNED, UNSIGNED, Signing, digest
 GENESIS = "sha256:" + "0" * 64
 RUN = "run"  # the step name of a run's first and last entry
 TAKEN_OVER = "resume"
-SIGN = "sign"  # the kind of run that takes unsigned entries over
+_SIGN = "sign"  # the kind of run that takes unsigned entries over
 
 Kind = Literal["intent", "outcome"]
 
@@ -63,7 +63,7 @@ class Entry:
     @property
     def signs(self) -> bool:
         """Whether it takes over what was written before there was a key."""
-        return self.step == RUN and self.kind == "outcome" and self.observation.get("kind") == SIGN
+        return self.step == RUN and self.kind == "outcome" and self.observation.get("kind") == _SIGN
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}  # `asdict` copies deeply, at every append
@@ -334,8 +334,8 @@ class Journal:
             raise NothingToSign(
                 f"no unsigned entry of {self.chain.topology} has the hash {root}; the newest has {aside.root}"
             )
-        run = f"{SIGN}.{secrets.token_hex(6)}"
-        seen = {"kind": SIGN, "state": "done", "entries": upto, "root": root}
+        run = f"{_SIGN}.{secrets.token_hex(6)}"
+        seen = {"kind": _SIGN, "state": "done", "entries": upto, "root": root}
         entry = Entry(
             *(self.chain.topology, run, upto, RUN, "outcome", "", actor, self.holder, plan_hash, "", self.now_ms()),
             *(seen, GENESIS if root is None else root),

@@ -26,12 +26,12 @@ class Signing:
 
     def seal(self, body: bytes) -> str:
         """The hash of an entry that is written now."""
-        return mac(self.keys[0], body) if self.keys else digest(body)
+        return _mac(self.keys[0], body) if self.keys else digest(body)
 
     def key_of(self, body: bytes, seal: str) -> int | None:
         """Which key the entry was signed with (0: the newest); None for none of ours."""
         said = seal.encode(errors="surrogatepass")  # compare_digest takes no text beyond ASCII
-        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(mac(key, body).encode(), said))
+        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(_mac(key, body).encode(), said))
         return next(found, None)
 
 
@@ -43,7 +43,7 @@ def digest(body: bytes) -> str:
     return PLAIN + hashlib.sha256(body).hexdigest()
 
 
-def mac(key: bytes, body: bytes) -> str:
+def _mac(key: bytes, body: bytes) -> str:
     """HMAC-SHA256 (RFC 2104)."""
     return SIGNED + hmac.new(key, body, hashlib.sha256).hexdigest()
 

@@ -21,7 +21,7 @@ from cutover.live.http import NoAnswer, call
 
 _MOST_WORDS = 300  # characters of an application's own words
 _A_STATE = 20  # characters of a word for a state, such as `starting`
-LOOK_S = 10.0  # what an application says of itself, it says at once
+_LOOK_S = 10.0  # what an application says of itself, it says at once
 _DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
 
 Confirm = Callable[[str], bool]
@@ -73,7 +73,7 @@ class Applications:
     def look(self, name: str) -> ApplicationState:
         url = self.endpoints.get(name)
         if url:
-            return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, LOOK_S)))
+            return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, _LOOK_S)))
         return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:

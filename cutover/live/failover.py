@@ -43,8 +43,8 @@ from replicator.cutting import NotFenced, can_cut_off, cut_off
 from replicator.divergence import divergence
 from topology.plan import PlanFlow
 
-ANSWER_S: Final = 3.0  # for each step of the handshake with a broker that may hang
-GROUPS: Final = "groups"  # how `sync.groups` is called in reports
+_ANSWER_S: Final = 3.0  # for each step of the handshake with a broker that may hang
+_GROUPS: Final = "groups"  # how `sync.groups` is called in reports
 
 
 class LiveFailover:
@@ -73,7 +73,7 @@ class LiveFailover:
         carried = {
             each.name: (each.at_ms, each.state)
             for each in sync_reports_in(self._sights.beside)
-            if each.flow == self._flow.id and each.kind == GROUPS and each.name
+            if each.flow == self._flow.id and each.kind == _GROUPS and each.name
         }
         return LastSightSeen(self._now(), time.time_ns() // 1_000_000, sights, carried)
 
@@ -124,7 +124,7 @@ def whether_answers(settings: ConnectionSettings) -> tuple[bool, str]:
 def _answers(settings: ConnectionSettings, address: tuple[str, int]) -> tuple[bool, str]:
     at = f"{address[0]}:{address[1]}"
     try:
-        with closing(Inquiry(settings, address, timeout_s=ANSWER_S)) as broker:
+        with closing(Inquiry(settings, address, timeout_s=_ANSWER_S)) as broker:
             actual = broker.cluster_id()
     except Unreachable as error:
         return False, f"{at}: {error.__cause__ or error}"

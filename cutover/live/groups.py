@@ -26,7 +26,7 @@ from replicator.sync.group_records import FlowsTail
 from topology.plan import PlanFlow
 from topology.streams import internal_topics
 
-Positions = dict[TopicPartition, int]
+_Positions = dict[TopicPartition, int]
 _ROUND_S = 3.0  # coordinators move, and secrets change
 _TOPICS_S = 60.0  # topics of Streams applications do not come and go
 
@@ -179,7 +179,7 @@ class LiveGroups:
         return internal_topics(found.id, names)
 
 
-def _behind(groups: GroupOffsets, called: str, held: Held) -> tuple[Positions, Positions]:
+def _behind(groups: GroupOffsets, called: str, held: Held) -> tuple[_Positions, _Positions]:
     """What a share group is done with behind its start offsets, which brokers store late: up to where it is done with
     everything, and elsewhere how many offsets it is done with at most.
 
@@ -189,8 +189,8 @@ def _behind(groups: GroupOffsets, called: str, held: Held) -> tuple[Positions, P
     before = groups.logs(held.positions)
     lag = groups.share_held([called])[called].lag
     after = groups.logs(held.positions)
-    done: Positions = {}
-    again: Positions = {}
+    done: _Positions = {}
+    again: _Positions = {}
     for place, position in held.positions.items():
         if place not in before or place not in after:
             continue

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 HOSTS = "WATERSHED_HOOK_HOSTS"
-LOOPBACK = "loopback"  # an entry: this machine's own addresses, at every port
+_LOOPBACK = "loopback"  # an entry: this machine's own addresses, at every port
 _PORTS = {"http": 80, "https": 443}
 # Of `[::1]x` and `x@host` the parser of addresses and what connects take different parts for the host.
 _PLAIN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\\@:\[\]]+)(:[0-9]*)?")
@@ -27,7 +27,7 @@ def find_refusal(url: str, environ: Mapping[str, str]) -> str | None:
     wild = [each for each in allowed if "*" in each]
     if wild:
         return f"{HOSTS} holds {wild[0]}; name each host, there is no pattern"
-    if {f"{where}:{port}", entry} & set(allowed) or (LOOPBACK in allowed and is_loopback(host)):
+    if {f"{where}:{port}", entry} & set(allowed) or (_LOOPBACK in allowed and is_loopback(host)):
         return None
     return (
         f"{url} is not allowed: whoever runs the migration lets hooks and applications be called by host, with "

@@ -20,7 +20,7 @@ from topology.bindings import about, carried, shown
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
 
-Acls = list[InventoryAcl]
+_Acls = list[InventoryAcl]
 
 
 class LiveRights:
@@ -72,7 +72,7 @@ class LiveRights:
             here = readings.acls(inquiry)
         return Withheld(self._flow.id, carried(self._flow, here or ()).withheld)
 
-    def _done(self, missing: Acls, there: Acls, refused: Mapping[InventoryAcl, str]) -> RightsSeen:
+    def _done(self, missing: _Acls, there: _Acls, refused: Mapping[InventoryAcl, str]) -> RightsSeen:
         told = {shown(acl): why for acl, why in refused.items()}
         return RightsSeen(self._now(), True, _json(missing), _json(there), told)
 
@@ -89,5 +89,5 @@ def _json(acls: Iterable[InventoryAcl]) -> tuple[Json, ...]:
     return tuple(asdict(acl) for acl in acls)
 
 
-def _acls(rights: Iterable[Json]) -> Acls:
+def _acls(rights: Iterable[Json]) -> _Acls:
     return [InventoryAcl(**each) for each in rights]

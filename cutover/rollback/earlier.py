@@ -12,7 +12,7 @@ from cutover.journal.chain import RUN, Chain, Entry, outcome_of
 from cutover.offsets import from_json
 from topology.plan import PlanFlow
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Earlier:
 
     run: str
     flow: PlanFlow
-    outcomes: Mapping[str, Json]
+    outcomes: Mapping[str, _Json]
     state: str
     switched_ms: int
     moved: tuple[str, ...] = ()
     halted: tuple[str, ...] = ()
-    fence: Json | None = None
-    rights: tuple[Json, ...] = ()
+    fence: _Json | None = None
+    rights: tuple[_Json, ...] = ()
     ours: Mapping[str, tuple[Mapping[TopicPartition, int], ...]] = field(default_factory=dict)
     taken_back: str | None = None
     unseen: bool = False
@@ -48,7 +48,7 @@ class Earlier:
 
     def of_group(self, group: str, what: str) -> dict[TopicPartition, int]:
         """What was translated for it: `source` or `target` offsets; none when that never came to pass."""
-        found: Mapping[str, Json] = self.outcomes.get("translate_offsets", {}).get("groups", {})
+        found: Mapping[str, _Json] = self.outcomes.get("translate_offsets", {}).get("groups", {})
         return from_json(found.get(group, {}).get(what, {}))
 
 

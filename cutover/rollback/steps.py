@@ -9,7 +9,7 @@ from cutover.policy import Policy
 from cutover.steps import PROOF_MS, Step
 from cutover.words import Presentation
 
-ORDER = (
+_ORDER = (
     *("preflight_back", "carry_back", "lag_gate", "history_proof", "approval"),
     *("fence_producers", "stop_consumers", "standstill", "barrier", "drain", "tail_proof"),
     *("translate_back", "commit_back", "landing_test", "lower_fence_back", "start_consumers"),
@@ -25,7 +25,7 @@ def rollback_steps(policy: Policy, away: str, home: str) -> tuple[Step, ...]:
         "hooks_rolled_back": not policy.hooks.rolled_back,
         "straggler_watch": not policy.after_ms,
     }
-    return tuple(rows[name] for name in ORDER if not left_out.get(name))
+    return tuple(rows[name] for name in _ORDER if not left_out.get(name))
 
 
 def only_refused(policy: Policy, away: str, home: str) -> tuple[Step, ...]:

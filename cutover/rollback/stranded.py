@@ -11,7 +11,7 @@ from cutover.observations import DivergenceSeen
 from cutover.offsets import from_json, show, to_json
 from cutover.waiting import Asking, ask
 
-Places = dict[TopicPartition, int]
+_Places = dict[TopicPartition, int]
 
 
 def look_for_stranded(ground: Ground, problems: list[str]) -> Asking[Json]:
@@ -45,7 +45,7 @@ def stranded_by_now(ground: Ground) -> Asking[dict[TopicPartition, list[int]]]:
 
 
 def in_front(
-    ground: Ground, group: str, back: Places, stranded: dict[TopicPartition, list[int]]
+    ground: Ground, group: str, back: _Places, stranded: dict[TopicPartition, list[int]]
 ) -> dict[TopicPartition, int]:
     """Where the group has passed records that only the old source has, and is to go on in front of them."""
     passed = {p: min(firsts) for p, firsts in stranded.items() if p in back and min(firsts) < back[p]}

@@ -45,7 +45,7 @@ from cutover.rollback.following import follow_again
 from cutover.rollback.stranded import look_for_stranded
 from cutover.waiting import Asking, ask
 
-Places = dict[TopicPartition, int]
+_Places = dict[TopicPartition, int]
 
 
 def preflight_back(ground: Ground, note: Json) -> Asking[None]:

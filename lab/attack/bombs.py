@@ -25,7 +25,7 @@ flows:
 """
 
 
-def send_bombs(scene: Scene) -> Findings:
+def _send_bombs(scene: Scene) -> Findings:
     """`bombs.passes`: what could be passed on as it is, if nobody opened it to see. `bombs.opened`: the source stamps
     the time of arrival (LogAppendTime), so that a worker has to open each batch. Partition 1 gets no bombs."""
     file = scene.pair_file("bombs", _FLOWS, **scene.bootstrap)
@@ -94,6 +94,6 @@ def _copied(scene: Scene, count: int) -> bool:
 ATTACK = Attack(
     6,
     "Small batches that hold much stop a partition, or eat the worker's memory",
-    send_bombs,
+    _send_bombs,
     needs_clusters=True,
 )

@@ -57,7 +57,7 @@ _COMMANDS = (
 )
 
 
-def spoil_control_topics(scene: Scene) -> Findings:
+def _spoil_control_topics(scene: Scene) -> Findings:
     file = scene.pair_file("records", _FLOWS, **scene.bootstrap)
     scene.create(SOURCE, _TOPIC, partitions=2)
     applied = scene.topology("apply", file, "--yes")
@@ -171,6 +171,6 @@ def _are_copied(scene: Scene, times: int, *partitions: int) -> bool:
 ATTACK = Attack(
     5,
     "One bad record in a control topic stops every fleet, or every migration, of a cluster",
-    spoil_control_topics,
+    _spoil_control_topics,
     needs_clusters=True,
 )

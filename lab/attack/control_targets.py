@@ -38,7 +38,7 @@ _HONEST = '{policy: map, map: {"targets.offs": targets.copied}}'
 _COUNT = 10
 
 
-def write_control_topics(scene: Scene) -> Findings:
+def _write_control_topics(scene: Scene) -> Findings:
     honest = _written(scene, "honest", _HONEST, f"{_OFFS}, {_FINE}", SOURCE)
     for command in (("lint", "--fail-on", "error"), ("compile",)):
         ended = scene.topology(command[0], honest, *command[1:])
@@ -116,6 +116,6 @@ def _as_stored(stored: Any, renamed: dict[str, str]) -> Any:
 ATTACK = Attack(
     7,
     "A topology copies an application's records into the topics that steer Watershed",
-    write_control_topics,
+    _write_control_topics,
     needs_clusters=True,
 )

@@ -29,7 +29,7 @@ AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0}).list_topics(time
 """
 
 
-def answer_28_bytes(scene: Scene) -> Findings:
+def _answer_28_bytes(scene: Scene) -> Findings:
     with HostileBroker(lambda key, version: NULL_ARRAY) as one, HostileBroker(lambda key, version: NULL_ARRAY) as two:
         bare = _bare_code(one.address)
         require(one.connections, "nobody asked the hostile broker")
@@ -79,6 +79,6 @@ def _named() -> str:
 ATTACK = Attack(
     4,
     "A broker's answer aborts every process that reads it by librdkafka",
-    answer_28_bytes,
+    _answer_28_bytes,
     needs_clusters=False,
 )

@@ -23,7 +23,7 @@ flows:
 """
 
 
-def forge_a_batch(scene: Scene) -> Findings:
+def _forge_a_batch(scene: Scene) -> Findings:
     file = scene.pair_file("forged", _FLOWS, **scene.bootstrap)
     scene.create(SOURCE, _TOPIC, partitions=2)
     applied = scene.topology("apply", file, "--yes")
@@ -109,6 +109,6 @@ def _verify(scene: Scene, file: Path, name: str) -> tuple[object, ...]:
 ATTACK = Attack(
     1,
     "Who may write to a topic hides records from copy and proof under a flow's producer id",
-    forge_a_batch,
+    _forge_a_batch,
     needs_clusters=True,
 )

@@ -41,7 +41,7 @@ migration:
 _COMMAND = re.compile(r"(?:^|[:=`]) *((?:topology|kafka-[a-z-]+)(?:\.sh)? [^`\n]+)", re.MULTILINE)
 
 
-def paste_what_is_printed(scene: Scene) -> Findings:
+def _paste_what_is_printed(scene: Scene) -> Findings:
     honest = _acls(scene, _HONEST, "honest", "User:ops")
     done = paste(honest.out, scene.folder / "shell-honest")
     groups = [call[call.index("--group") + 1] for call in done.calls if "--group" in call]
@@ -108,6 +108,6 @@ def _paste_the_rest(scene: Scene, findings: Findings) -> None:
 ATTACK = Attack(
     2,
     "A topology's author has a command run by the administrator who pastes what is printed",
-    paste_what_is_printed,
+    _paste_what_is_printed,
     needs_clusters=False,
 )

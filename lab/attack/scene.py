@@ -28,9 +28,9 @@ from lab.load import create_topics
 from lab.process import Process, alive, end, spawn
 
 SOURCE, TARGET = "onprem", "cloud"
-TOPOLOGY = Path(sys.executable).with_name("topology")
-PATIENCE_S = 90.0  # for a worker to start and copy a few records; seconds on a quiet machine
-COMMAND_S = 180.0
+_TOPOLOGY = Path(sys.executable).with_name("topology")
+_PATIENCE_S = 90.0  # for a worker to start and copy a few records; seconds on a quiet machine
+_COMMAND_S = 180.0
 _PAIR = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -56,7 +56,7 @@ class Ended:
     @property
     def how(self) -> str:
         if self.code is None:
-            return f"no end within {COMMAND_S:g} s"
+            return f"no end within {_COMMAND_S:g} s"
         return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
 
     @property
@@ -97,7 +97,7 @@ class Scene:
     def topology(self, *arguments: object, environ: Mapping[str, str] | None = None) -> Ended:
         """Run the installed command and keep what it says."""
         evidence = self.folder / f"{next(self._numbers):02}-{_slug(arguments)}.txt"
-        argv = [str(TOPOLOGY), *map(str, arguments)]
+        argv = [str(_TOPOLOGY), *map(str, arguments)]
         try:
             done = subprocess.run(
                 argv,
@@ -105,7 +105,7 @@ class Scene:
                 env=clean_environ(environ),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=COMMAND_S,
+                timeout=_COMMAND_S,
                 check=False,
             )
             ended = Ended(done.returncode, _text(done.stdout), _text(done.stderr))
@@ -118,7 +118,7 @@ class Scene:
     def worker(self, file: Path, target: str = TARGET) -> Iterator[Worker]:
         """A worker of the product, ended with the block."""
         log = self.folder / f"{next(self._numbers):02}-worker.txt"
-        argv = [str(TOPOLOGY), "worker", str(file), "--target", target]
+        argv = [str(_TOPOLOGY), "worker", str(file), "--target", target]
         process = spawn(argv, log, clean_environ())
         try:
             yield Worker(process, log)
@@ -219,7 +219,7 @@ class Worker:
 
 def wait_until(holds: Callable[[], object], seconds: float | None = None) -> bool:
     """Whether it holds within that time (PATIENCE_S)."""
-    deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
+    deadline = time.monotonic() + (_PATIENCE_S if seconds is None else seconds)
     while not holds():
         if time.monotonic() > deadline:
             return False

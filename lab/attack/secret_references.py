@@ -25,7 +25,7 @@ flows:
 _COMMANDS = (("scan", "--sample", "0s", "--timeout", "5s"), ("status",), ("worker", "--target", "cloud"))
 
 
-def ask_for_secrets(scene: Scene) -> Findings:
+def _ask_for_secrets(scene: Scene) -> Findings:
     canary, honest = (secrets.token_hex(24) for _ in range(2))
     allowed, outside = scene.folder / "allowed", scene.folder / "outside"
     for folder in (allowed, outside):
@@ -99,6 +99,6 @@ def _holds_part_of(text: bytes, secret: str, letters: int = 8) -> bool:
 ATTACK = Attack(
     3,
     "A topology's author has the runner's files and variables sent to his own broker",
-    ask_for_secrets,
+    _ask_for_secrets,
     needs_clusters=False,
 )

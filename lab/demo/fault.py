@@ -11,7 +11,7 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.status import read_status
 
-POLL_S = 0.1
+_POLL_S = 0.1
 
 
 class WorkerFault(threading.Thread):
@@ -28,7 +28,7 @@ class WorkerFault(threading.Thread):
         self.done = False
 
     def run(self) -> None:
-        while not self._stop_asked.wait(POLL_S):
+        while not self._stop_asked.wait(_POLL_S):
             try:
                 reports = read_status(self._settings)
             except ClusterError:

@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 from lab.airflow_rest import FINAL, Client, Question, Task
 
-Say = Callable[[str], None]
-SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
+_Say = Callable[[str], None]
+_SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
 # Airflow fails a task whose approval comes before its scheduler has seen the asking process end (3.3.2).
-THINK_S = 5.0
-SILENCE_S = 15.0  # after so long without a word, a line says what is under way
-OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
+_THINK_S = 5.0
+_SILENCE_S = 15.0  # after so long without a word, a line says what is under way
+_OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
 
 
 def follow(
     client: Client,
     dag: str,
     run: str,
-    say: Say,
+    say: _Say,
     *,
     answer: Callable[[Question], str | None] = lambda question: None,
     interval: float = 1.0,
@@ -30,24 +30,24 @@ def follow(
     spoke = time.monotonic()
     while True:
         tasks = client.tasks(dag, run)
-        over = all(task.state in OVER for task in tasks)
+        over = all(task.state in _OVER for task in tasks)
         state = client.run_state(dag, run) if over else ""
         for task in tasks:
             key = task.name, task.map_index
             if task.state is None or told.get(key) == task.state:
                 continue
             told[key] = task.state
-            if task.state in SHOWN and task.state != "upstream_failed":
+            if task.state in _SHOWN and task.state != "upstream_failed":
                 say(_line(task))
                 spoke = time.monotonic()
         under_way = [task.name for task in tasks if task.state in ("running", "deferred")]
-        if under_way and time.monotonic() - spoke > SILENCE_S:
+        if under_way and time.monotonic() - spoke > _SILENCE_S:
             say(f"  {', '.join(under_way):20} is under way")
             spoke = time.monotonic()
         if any(task.state == "awaiting_input" for task in tasks):
             for question in client.questions(dag, run):
                 since = asked.setdefault((question.task, question.map_index), time.monotonic())
-                if time.monotonic() - since < THINK_S:
+                if time.monotonic() - since < _THINK_S:
                     continue
                 if (choice := answer(question)) is not None:
                     client.answer(question, choice)
@@ -68,5 +68,5 @@ def why(client: Client, dag: str, run: str, lines: int = 12) -> list[str]:
 
 
 def _line(task: Task) -> str:
-    took = f"{task.duration:6.1f} s" if task.duration is not None and task.state in OVER else ""
-    return f"  {task.name:20} {SHOWN.get(task.state or '', task.state or ''):18} {took}".rstrip()
+    took = f"{task.duration:6.1f} s" if task.duration is not None and task.state in _OVER else ""
+    return f"  {task.name:20} {_SHOWN.get(task.state or '', task.state or ''):18} {took}".rstrip()

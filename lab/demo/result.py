@@ -15,7 +15,7 @@ from lab.records import ENTRY, FIELDS, FORMATS, description, read_words
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class _Outcome:
     """What the demonstration showed. `unproven` None: no proof at all."""
 
     states: dict[str, str]  # DAG id -> final state of its run
@@ -45,7 +45,7 @@ class Outcome:
         return runs and clean and self.unproven == 0 and self.copied >= self.written[SOURCE]
 
 
-def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> Outcome:
+def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> _Outcome:
     """`run` is the folder of the migration's run in Airflow's state."""
     steps = {name: run / f"{WAVE}.{name}" for name in ("history_proof", "tail_proof")}
     proofs = {name: found for name, step in steps.items() if (found := _summary(step))}
@@ -54,10 +54,10 @@ def outcome(stage: Stage, states: dict[str, str], run: Path, seconds: float) -> 
     producers = [path for path in found if description(path)["role"] == "producer"]
     written = {alias: sum(_acknowledged(path, alias) for path in producers) for alias in (SOURCE, TARGET)}
     written[SOURCE] += counted.preloaded
-    return Outcome(states, counted, written, proofs, seconds, run / "evidence" / WAVE)
+    return _Outcome(states, counted, written, proofs, seconds, run / "evidence" / WAVE)
 
 
-def table(result: Outcome) -> str:
+def table(result: _Outcome) -> str:
     """Plain text, one row a number, and where each number comes from."""
     a = result.account
     unproven = "no proof" if result.unproven is None else f"{result.unproven:,}"

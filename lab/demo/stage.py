@@ -23,7 +23,7 @@ NAME = "orders-move"
 SOURCE, TARGET = "onprem", "cloud"
 WAVE = "orders"  # the only one of the topology file
 PARTITIONS = 4
-GRACE_S = 8.0
+_GRACE_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ def end(stage: Stage) -> None:
     """End everything below the directory: fleets, Airflow, applications, clusters. Nothing there is fine."""
 
     def the_rest() -> None:
-        sessions.end(programs(stage), grace=GRACE_S, only_leaders=True)
-        airflow.down(stage.airflow, grace=GRACE_S)
+        sessions.end(programs(stage), grace=_GRACE_S, only_leaders=True)
+        airflow.down(stage.airflow, grace=_GRACE_S)
 
     with ThreadPoolExecutor() as pool:
-        for done in [pool.submit(the_rest), pool.submit(apps.stop, stage.applications, None, GRACE_S)]:
+        for done in [pool.submit(the_rest), pool.submit(apps.stop, stage.applications, None, _GRACE_S)]:
             done.result()
     sessions.end(programs(stage), grace=0.0)  # what Airflow started in its last moments
     clusters.down(stage.brokers)

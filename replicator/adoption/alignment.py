@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from replicator.adoption.digests import WIDTH, Log
 
-NEAR: Final = (256, 65_536)  # records ahead or behind that are looked at first
-NEEDLES: Final = (16, 4)  # records in a row that make a place certain
-SEARCHES: Final = 1_000  # through a whole log; whoever needs more does not hold a copy
+_NEAR: Final = (256, 65_536)  # records ahead or behind that are looked at first
+_NEEDLES: Final = (16, 4)  # records in a row that make a place certain
+_SEARCHES: Final = 1_000  # through a whole log; whoever needs more does not hold a copy
 
 
 class Pair(NamedTuple):
@@ -109,7 +109,7 @@ def _laid(source: Log, target: Log, expired: bool, sparse: bool, hints: Mapping[
         found = searches.hopped(s, t)
         if found < 0:
             found = searches.place(s, t)
-        if searches.made > SEARCHES:
+        if searches.made > _SEARCHES:
             break
         if found >= s:
             s = found
@@ -147,8 +147,8 @@ class _Searches:
         hinted = self.hints.get(t, -1)
         if 0 <= hinted < len(self.source) and self.source.slice(hinted, hinted + 1) == self.target.slice(t, t + 1):
             return hinted
-        steps = [(near, needle) for near in NEAR for needle in NEEDLES]
-        steps += [(near, 1) for near in NEAR]
+        steps = [(near, needle) for near in _NEAR for needle in _NEEDLES]
+        steps += [(near, 1) for near in _NEAR]
         for near, needle in sorted(steps) if self.sparse else steps:
             found = self._near(s, t, near, needle)
             if found >= 0:
@@ -157,7 +157,7 @@ class _Searches:
         everything = len(self.source)
         if self.source.find(self.target.slice(t, t + 1), 0, everything) < 0:
             return -1
-        for needle in (*NEEDLES, 1):
+        for needle in (*_NEEDLES, 1):
             found = self._near(s, t, everything, needle)
             if found >= 0:
                 return found
@@ -197,7 +197,7 @@ def _before(source: Log, target: Log) -> int:
     """How many records at the target's beginning are older than all that the source still has."""
     if not len(target) or source.find(target.slice(0, 1), 0, len(source)) >= 0:
         return 0
-    for needle in (NEEDLES[-1], 1):
+    for needle in (_NEEDLES[-1], 1):
         for probe in (0, 16, 256, 4096, 65_536):
             wanted = source.slice(probe, probe + needle)
             found = target.find(wanted, 0, len(target)) if wanted else -1

@@ -23,7 +23,7 @@ _CHUNK: Final = 1 << 16  # records compared or written at once
 _TIME_BYTES: Final = 8
 
 
-class Bytes(Protocol):
+class _Bytes(Protocol):
     """What `bytes` and `mmap` have in common."""
 
     def __len__(self) -> int: ...
@@ -45,7 +45,7 @@ class Log:
     """Records by their index, 0 for the first that was read. indexes, offsets: where consecutive offsets begin.
     aborted: (first index, end) of records of aborted transactions, in order."""
 
-    digests: Bytes
+    digests: _Bytes
     indexes: array[int]
     offsets: array[int]
     aborted: tuple[tuple[int, int], ...] = ()

@@ -24,9 +24,9 @@ from replicator.states import Span
 from replicator.transactions.positions import packed, unpacked
 from replicator.transactions.stretches import StretchMap
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 FOREIGN: Final = "foreign"  # the kind of these ledger records
-BLOCK_STRETCHES: Final = 4096  # some 10 bytes each
+_BLOCK_STRETCHES: Final = 4096  # some 10 bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,13 @@ class JoinedMap(OffsetMap):
 
 def entries(key: PartitionKey, order: str, foreign: Foreign) -> list[tuple[str, Value]]:
     """The ledger records (key, value) of a foreign part; `order` is the id of the order that they belong to."""
-    size = BLOCK_STRETCHES
+    size = _BLOCK_STRETCHES
     parts = [
         (foreign.stretches[at : at + size], foreign.extra[at : at + size])
         for at in range(0, max(len(foreign.stretches), len(foreign.extra), 1), size)
     ]
     about = {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "kind": FOREIGN,
         "flow": key.flow,
         "topic": key.topic,
@@ -144,7 +144,7 @@ def foreign_in(records: Iterable[ControlRecord]) -> dict[PartOf, Foreign]:
     for record in records:
         value = record.value or {}
         try:
-            if value["schema"] != SCHEMA:
+            if value["schema"] != _SCHEMA:
                 raise ValueError(f"schema {value['schema']}")
             key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
             whose = PartOf(key, value["order"])

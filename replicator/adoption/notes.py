@@ -13,11 +13,11 @@ from clusters.settings import ConnectionSettings
 from replicator.adoption.mirrormaker import Notes, notes, source_offset
 from replicator.adoption.reading import NotProvable
 
-READ_S: Final = 30.0
+_READ_S: Final = 30.0
 _QUIET: Final = frozenset({"Empty", "Dead"})
 
-Place = tuple[ConnectionSettings, str]  # a topic of a cluster
-Pair = tuple[bytes | None, bytes | None]
+_Place = tuple[ConnectionSettings, str]  # a topic of a cluster
+_Pair = tuple[bytes | None, bytes | None]
 
 
 def members(settings: ConnectionSettings, asked: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def members(settings: ConnectionSettings, asked: str) -> dict[str, str]:
     }
 
 
-def read_notes(cluster: str, offsets: Place, syncs: Sequence[Place], checkpoints: Place) -> Notes:
+def read_notes(cluster: str, offsets: _Place, syncs: Sequence[_Place], checkpoints: _Place) -> Notes:
     """What MirrorMaker noted of the source that it calls `cluster`. offsets: Connect's topic, which has to be there;
     syncs: where offset syncs may be, the first that is there counts; checkpoints: the topic of groups, if it is there.
     Raises NotProvable, Unreadable, ClusterError."""
@@ -61,7 +61,7 @@ def read_notes(cluster: str, offsets: Place, syncs: Sequence[Place], checkpoints
     )
 
 
-def _pairs(settings: ConnectionSettings, topic: str) -> list[Pair] | None:
+def _pairs(settings: ConnectionSettings, topic: str) -> list[_Pair] | None:
     """Keys and values of a small topic, partition by partition in log order; None when it does not exist."""
     with Admin(settings) as admin:
         there = admin.topic(topic)
@@ -69,4 +69,4 @@ def _pairs(settings: ConnectionSettings, topic: str) -> list[Pair] | None:
             return None
         ranges = admin.offsets(TopicPartition(topic, number) for number in range(there.partitions))
     todo = {key.partition: (span.start, span.end) for key, span in ranges.items() if span.start < span.end}
-    return [(message.key(), message.value()) for message in messages(settings, topic, todo, READ_S)]
+    return [(message.key(), message.value()) for message in messages(settings, topic, todo, _READ_S)]

@@ -26,9 +26,9 @@ from replicator.look import Led, leaders
 from replicator.offsetmap import OffsetMap, Run, Stretch
 from replicator.partition import PartitionKey
 
-OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s
+_OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s
 
-Places = Sequence[tuple[str, int]]
+_Places = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ def _agreeing(stretches: Sequence[Stretch], syncs: Sequence[OffsetSync]) -> tupl
 
 
 def _ended(
-    settings: ConnectionSettings, places: Places, ends: Mapping[tuple[str, int], Led], whose: str
+    settings: ConnectionSettings, places: _Places, ends: Mapping[tuple[str, int], Led], whose: str
 ) -> dict[tuple[str, int], Led]:
     """Wait until every transaction below these ends is decided; the leaders with the ends up to which that is so."""
-    deadline = time.monotonic() + OPEN_S
+    deadline = time.monotonic() + _OPEN_S
     while True:
         stable = _led(settings, places, READ_COMMITTED)
         open_still = [place for place in places if stable[place].end < ends[place].end]
@@ -195,7 +195,7 @@ def _ended(
         time.sleep(0.5)
 
 
-def _led(settings: ConnectionSettings, places: Places, isolation: int) -> dict[tuple[str, int], Led]:
+def _led(settings: ConnectionSettings, places: _Places, isolation: int) -> dict[tuple[str, int], Led]:
     found: dict[tuple[str, int], Led] = {}
     for place, led in leaders(settings, list(places), isolation).items():
         if isinstance(led, ClusterError):

@@ -20,8 +20,8 @@ from replicator.legacy import messages_of
 from replicator.look import Led, leaders
 from replicator.records import records_of
 
-FETCH_BYTES: Final = 8 << 20
-PATIENCE_S: Final = 60.0  # without any progress
+_FETCH_BYTES: Final = 8 << 20
+_PATIENCE_S: Final = 60.0  # without any progress
 _MOVES: Final = frozenset(
     {codes.LEADER_NOT_AVAILABLE, codes.NOT_LEADER_OR_FOLLOWER, codes.FENCED_LEADER_EPOCH, codes.UNKNOWN_LEADER_EPOCH}
 )
@@ -75,7 +75,7 @@ def read(
                 answer = _fetch(link, led, wanted, position)
             except Unreachable:
                 link = _close(link)
-                if time.monotonic() - since > PATIENCE_S:
+                if time.monotonic() - since > _PATIENCE_S:
                     raise
                 time.sleep(0.5)
                 continue
@@ -88,7 +88,7 @@ def read(
                 progress(taking.builder.records - records)
             if position > before:
                 since = time.monotonic()
-            elif time.monotonic() - since > PATIENCE_S:
+            elif time.monotonic() - since > _PATIENCE_S:
                 raise NotProvable(f"{wanted}: nothing more to read at offset {position}, before {wanted.end}")
             else:
                 time.sleep(0.05)
@@ -154,7 +154,7 @@ def _batches(answer: FetchedPartition) -> list[tuple[Batch, bool]]:
 
 def _fetch(link: Connection, led: Led, wanted: Range, position: int) -> FetchedPartition | None:
     """One answer; None when the leader has moved."""
-    asked = FetchPartition(led.topic_id, wanted.partition, position, max_bytes=FETCH_BYTES)
+    asked = FetchPartition(led.topic_id, wanted.partition, position, max_bytes=_FETCH_BYTES)
     (answer,) = link.fetch((asked,), max_wait_ms=500, isolation=READ_COMMITTED)
     if answer.error in _MOVES:
         return None

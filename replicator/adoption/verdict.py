@@ -12,39 +12,39 @@ from replicator.offsetmap import Stretch
 from replicator.states import Span
 from replicator.transactions.stretches import coalesced
 
-DUPLICATES: Final = "duplicates"
-ABORTED: Final = "aborted"
-MISSING: Final = "missing"
-COMPACTED: Final = "compacted"
-TIMESTAMPS: Final = "timestamps"
-UNVERIFIABLE: Final = "unverifiable"
-CHANGED: Final = "changed"
-FOREIGN: Final = "foreign"
-REORDERED: Final = "reordered"
-SHIFTED: Final = "shifted"
-UNREAD: Final = "unread"
-EXPIRED: Final = "expired"
+_DUPLICATES: Final = "duplicates"
+_ABORTED: Final = "aborted"
+_MISSING: Final = "missing"
+_COMPACTED: Final = "compacted"
+_TIMESTAMPS: Final = "timestamps"
+_UNVERIFIABLE: Final = "unverifiable"
+_CHANGED: Final = "changed"
+_FOREIGN: Final = "foreign"
+_REORDERED: Final = "reordered"
+_SHIFTED: Final = "shifted"
+_UNREAD: Final = "unread"
+_EXPIRED: Final = "expired"
 
 MEANINGS: Final = {
-    DUPLICATES: "copied more than once; the copier began again at an older position",
-    ABORTED: "of aborted transactions; a copier that reads uncommitted data takes them along",
-    MISSING: "on the source, not on the target, although later ones are",
-    COMPACTED: "on one side only, where the cleaner may have been",
-    TIMESTAMPS: "with another timestamp than on the source",
-    UNVERIFIABLE: "not among what the source still has: older, or none of its own; nothing could be compared",
-    CHANGED: "at the place of a source record, with another content",
-    FOREIGN: "not on the source at all",
-    REORDERED: "behind records that follow them on the source",
-    SHIFTED: "at another offset than on the source",
-    UNREAD: "not looked at: the logs differ in too many places before them",
-    EXPIRED: "gone on one side by retention, so that they cannot be compared",
+    _DUPLICATES: "copied more than once; the copier began again at an older position",
+    _ABORTED: "of aborted transactions; a copier that reads uncommitted data takes them along",
+    _MISSING: "on the source, not on the target, although later ones are",
+    _COMPACTED: "on one side only, where the cleaner may have been",
+    _TIMESTAMPS: "with another timestamp than on the source",
+    _UNVERIFIABLE: "not among what the source still has: older, or none of its own; nothing could be compared",
+    _CHANGED: "at the place of a source record, with another content",
+    _FOREIGN: "not on the source at all",
+    _REORDERED: "behind records that follow them on the source",
+    _SHIFTED: "at another offset than on the source",
+    _UNREAD: "not looked at: the logs differ in too many places before them",
+    _EXPIRED: "gone on one side by retention, so that they cannot be compared",
 }
 # What a person may take along by name. The rest is content that the source never had there: copy the topic anew.
-ACCEPTABLE: Final = frozenset({DUPLICATES, ABORTED, MISSING, COMPACTED, TIMESTAMPS, UNVERIFIABLE})
+ACCEPTABLE: Final = frozenset({_DUPLICATES, _ABORTED, _MISSING, _COMPACTED, _TIMESTAMPS, _UNVERIFIABLE})
 # Of these, what stands on the target is no copy that counts: a proof of the flow leaves it out.
-BESIDE: Final = frozenset({DUPLICATES, ABORTED, COMPACTED})
+_BESIDE: Final = frozenset({_DUPLICATES, _ABORTED, _COMPACTED})
 # Said, and in nobody's way: retention removes the beginnings of both logs, each at its own time.
-TOLERATED: Final = frozenset({EXPIRED})
+TOLERATED: Final = frozenset({_EXPIRED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Verdict:
 
     def extra(self) -> tuple[Span, ...]:
         """The target offsets of what is there beside one copy of each record: in order, none of them twice."""
-        there = sorted(each.target for each in self.findings if each.target is not None and each.kind in BESIDE)
+        there = sorted(each.target for each in self.findings if each.target is not None and each.kind in _BESIDE)
         joined: list[Span] = []
         for first, end in there:
             if joined and first <= joined[-1].end:
@@ -122,10 +122,10 @@ def judge(found: Alignment, ends: Ends, *, hint: int = -1, equal: bool = False, 
     if not timestamps and stretches:
         first, last = stretches[0], stretches[-1]
         both = Span(first.source, last.source + last.records), Span(first.target, last.target + last.records)
-        findings.append(Finding(TIMESTAMPS, sum(each.records for each in stretches), *both))
+        findings.append(Finding(_TIMESTAMPS, sum(each.records for each in stretches), *both))
     if equal:
         findings += [
-            Finding(SHIFTED, records, Span(source, source + records), Span(target, target + records))
+            Finding(_SHIFTED, records, Span(source, source + records), Span(target, target + records))
             for target, source, records in stretches
             if target != source
         ]
@@ -134,9 +134,9 @@ def judge(found: Alignment, ends: Ends, *, hint: int = -1, equal: bool = False, 
         findings += _stepped_over(found, ends, position)
     if not stretches and ends.target_end > ends.target_start:
         # Whatever the target holds is older than the source, or none of it: nothing was proven.
-        findings = [_as_unverifiable(each) if each.kind == EXPIRED else each for each in findings]
+        findings = [_as_unverifiable(each) if each.kind == _EXPIRED else each for each in findings]
     elif not stretches and ends.target_end > 0:
-        findings.append(Finding(UNVERIFIABLE, ends.target_end, None, Span(0, ends.target_end)))
+        findings.append(Finding(_UNVERIFIABLE, ends.target_end, None, Span(0, ends.target_end)))
     findings.sort(key=lambda each: each.target or Span(-1, -1))
     return Verdict(tuple(findings), tuple(stretches), position)
 
@@ -155,20 +155,20 @@ def _expired(found: Alignment, ends: Ends) -> list[Finding]:
     findings = []
     if found.before:
         last = found.target.offset(found.before - 1) + 1
-        kind = COMPACTED if ends.compacted and ends.source_start == 0 else EXPIRED
+        kind = _COMPACTED if ends.compacted and ends.source_start == 0 else _EXPIRED
         findings.append(Finding(kind, found.before, None, Span(ends.target_start, last)))
     if found.head and ends.target_start > 0:
         parts = without([(0, found.head)], found.source.aborted)
         count = sum(end - first for first, end in parts)
         if count:
             span = Span(found.source.offset(0), found.source.offset(found.head - 1) + 1)
-            findings.append(Finding(EXPIRED, count, span))
+            findings.append(Finding(_EXPIRED, count, span))
     return findings
 
 
 def _missing(found: Alignment, ends: Ends) -> list[Finding]:
     changed = {part.first for part, _ in _pairs(found, ends)}
-    kind = COMPACTED if ends.compacted else MISSING
+    kind = _COMPACTED if ends.compacted else _MISSING
     return [
         Finding(kind, part.records, _span(found, "source", part.first, part.records))
         for part in found.missing
@@ -181,7 +181,7 @@ def _stepped_over(found: Alignment, ends: Ends, position: int) -> Iterable[Findi
     offsets without records (markers, say), and they would never be copied."""
     behind = [(found.frontier, found.source.index(position))]
     for first, end in without(behind, found.source.aborted):
-        kind = COMPACTED if ends.compacted else MISSING
+        kind = _COMPACTED if ends.compacted else _MISSING
         yield Finding(kind, end - first, _span(found, "source", first, end - first))
 
 
@@ -189,22 +189,22 @@ def _extra(found: Alignment, ends: Ends) -> list[Finding]:
     """What the target has beside the records that it should have."""
     swapped = {other.first: part for part, other in _pairs(found, ends)}
     findings = []
-    for kind, pairs in ((DUPLICATES, found.repeated), (REORDERED, found.late), (ABORTED, found.aborted)):
+    for kind, pairs in ((_DUPLICATES, found.repeated), (_REORDERED, found.late), (_ABORTED, found.aborted)):
         for target, source, records in pairs:
             spans = _span(found, "source", source, records), _span(found, "target", target, records)
             findings.append(Finding(kind, records, *spans))
     for part in found.repeated_before:
-        findings.append(Finding(DUPLICATES, part.records, None, _span(found, "target", part.first, part.records)))
+        findings.append(Finding(_DUPLICATES, part.records, None, _span(found, "target", part.first, part.records)))
     for part in found.alien:
         there = _span(found, "target", part.first, part.records)
         if part.first in swapped:
             here = _span(found, "source", swapped[part.first].first, part.records)
-            findings.append(Finding(CHANGED, part.records, here, there))
+            findings.append(Finding(_CHANGED, part.records, here, there))
         else:
-            findings.append(Finding(COMPACTED if ends.compacted else FOREIGN, part.records, None, there))
+            findings.append(Finding(_COMPACTED if ends.compacted else _FOREIGN, part.records, None, there))
     if found.unread < len(found.target):
         rest = len(found.target) - found.unread
-        findings.append(Finding(UNREAD, rest, None, _span(found, "target", found.unread, rest)))
+        findings.append(Finding(_UNREAD, rest, None, _span(found, "target", found.unread, rest)))
     return findings
 
 
@@ -232,7 +232,7 @@ def _stretches(found: Alignment) -> Iterable[Stretch]:
 
 
 def _as_unverifiable(finding: Finding) -> Finding:
-    return Finding(UNVERIFIABLE, finding.records, finding.source, finding.target)
+    return Finding(_UNVERIFIABLE, finding.records, finding.source, finding.target)
 
 
 def _span(found: Alignment, side: str, first: int, records: int) -> Span:

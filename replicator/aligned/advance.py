@@ -54,21 +54,21 @@ from replicator.transactions.producer import NOBODY, TransactionalProducer
 
 # Takes at most so many offsets (the third) from an end (the second), and may stop early. What it has taken is there
 # when it returns, and nothing else comes. Raises what `to` gets over.
-Bulk = Callable[[ProducerIdAndEpoch, int, int], None]
+_Bulk = Callable[[ProducerIdAndEpoch, int, int], None]
 
 
 _MARKER: Final = struct.Struct(">hi")
 # Epochs end at 32,767, and then the coordinator gives another producer id, which fences nothing of the one before.
-LAST_EPOCH: Final = 32_000
-AT_ONCE: Final = 500  # transactions, a second or two, before somebody may say stop
+_LAST_EPOCH: Final = 32_000
+_AT_ONCE: Final = 500  # transactions, a second or two, before somebody may say stop
 _STUCK_S: Final = 60.0  # without a single offset
 _PAUSE_S: Final = 0.1
 _BUSY_S: Final = 0.001  # for a coordinator that still writes the marker of the transaction before: 1 ms or so
 _MARKER_S: Final = 30.0  # for the marker of a transaction that was ended to be in the log
 _FETCH_MS: Final = 500
-LEASE_S: Final = 0.5  # from asking for an epoch to sending the last offset with it
-OTHERS_S: Final = 2 * LEASE_S  # as much again for the request to arrive
-LATE: Final = 3  # leases in a row that may end before a request could be sent, on a machine that stands still
+_LEASE_S: Final = 0.5  # from asking for an epoch to sending the last offset with it
+OTHERS_S: Final = 2 * _LEASE_S  # as much again for the request to arrive
+_LATE: Final = 3  # leases in a row that may end before a request could be sent, on a machine that stands still
 
 
 def transactional_id(flow: str, topic: str, partition: int) -> str:
@@ -87,7 +87,7 @@ class Advance:
     log: TargetLog
     flow: str
     bump: bool
-    bulk: Bulk | None = None
+    bulk: _Bulk | None = None
     bare: bool = False
     _producer: TransactionalProducer = field(init=False)
     _final: ProducerIdAndEpoch = NOBODY  # whoever closed last, and left nothing under way
@@ -171,8 +171,8 @@ class Advance:
         if left == 0:  # what comes behind it may not be final
             self._final = self._producer.who if final else NOBODY
             return until
-        if left == 1 and self.bare and not self._fenced and self._late < LATE:
-            if time.monotonic() - self._asked >= LEASE_S:
+        if left == 1 and self.bare and not self._fenced and self._late < _LATE:
+            if time.monotonic() - self._asked >= _LEASE_S:
                 self._late += 1
                 return until - left  # and ask again
             self._others = True
@@ -180,7 +180,7 @@ class Advance:
             self._others, self._final, self._late = False, self._producer.who, 0
             return until - self._left(until)
         single = self.bulk is not None or not final
-        end = self._transactions(1 if single else min(max(left - 1, 1), AT_ONCE))
+        end = self._transactions(1 if single else min(max(left - 1, 1), _AT_ONCE))
         self._check(end, until)
         return end
 
@@ -192,7 +192,7 @@ class Advance:
         """
         before = self._producer.who.producer_id
         alone = self._ask()
-        while alone and closed and self._producer.who.producer_id == before and self._producer.who.epoch > LAST_EPOCH:
+        while alone and closed and self._producer.who.producer_id == before and self._producer.who.epoch > _LAST_EPOCH:
             alone = self._ask()
         return alone
 

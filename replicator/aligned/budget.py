@@ -12,24 +12,24 @@ from typing import Final, Literal
 
 GapWay = Literal["markers", "transactions", "none"]
 
-OFFSETS_S: Final = 20e6  # one partition without replication
-OFFSETS_S_REPLICATED: Final = 8.5e6  # three replicas, acks all
-OFFSETS_S_CLUSTER: Final = 30e6  # several partitions at once, on two cores
-OFFSETS_A_CORE_S: Final = 15e6  # of broker CPU, on the leader
-FOLLOWER_S_A_MILLION: Final = 0.02
-WIRE_BYTES: Final = 0.6  # an offset (0.5904 measured: 59,044 bytes a batch)
+_OFFSETS_S: Final = 20e6  # one partition without replication
+_OFFSETS_S_REPLICATED: Final = 8.5e6  # three replicas, acks all
+_OFFSETS_S_CLUSTER: Final = 30e6  # several partitions at once, on two cores
+_OFFSETS_A_CORE_S: Final = 15e6  # of broker CPU, on the leader
+_FOLLOWER_S_A_MILLION: Final = 0.02
+_WIRE_BYTES: Final = 0.6  # an offset (0.5904 measured: 59,044 bytes a batch)
 # Files of deleted filler go when the broker looks (log.retention.check.interval.ms, 5 min) and a minute later
 # (log.segment.delete.delay.ms), and the one that is written to stays up to segment.bytes: defaults of Kafka 4.3.
-DELETED_AFTER_S: Final = 360.0
-SEGMENT_BYTES: Final = 1 << 30
-MARKER_S: Final = 60e-6
-TRANSACTION_S: Final = 3e-3
-GAP_S: Final = 20e-3  # of every gap whatever its length: two epochs, and one marker or transaction
-MARKER_BYTES: Final = 78
-CPU_S: Final = 3_600.0  # broker CPU that a topic may cost without being asked for
-MOST_MARKERS: Final = 1_000_000  # offsets of gaps a partition
-MOST_TRANSACTIONS: Final = 1_000
-MOST_GAPS_S: Final = 100.0  # transactions of the source a second and partition, without markers
+_DELETED_AFTER_S: Final = 360.0
+_SEGMENT_BYTES: Final = 1 << 30
+_MARKER_S: Final = 60e-6
+_TRANSACTION_S: Final = 3e-3
+_GAP_S: Final = 20e-3  # of every gap whatever its length: two epochs, and one marker or transaction
+_MARKER_BYTES: Final = 78
+_CPU_S: Final = 3_600.0  # broker CPU that a topic may cost without being asked for
+_MOST_MARKERS: Final = 1_000_000  # offsets of gaps a partition
+_MOST_TRANSACTIONS: Final = 1_000
+_MOST_GAPS_S: Final = 100.0  # transactions of the source a second and partition, without markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ NOTHING: Final = Estimate(0, 0.0, 0.0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class _Limits:
     """cpu_s: of a topic's filling. The others are a partition's."""
 
-    cpu_s: float = CPU_S
-    marker_offsets: int = MOST_MARKERS
-    transaction_offsets: int = MOST_TRANSACTIONS
-    gaps_s: float = MOST_GAPS_S
+    cpu_s: float = _CPU_S
+    marker_offsets: int = _MOST_MARKERS
+    transaction_offsets: int = _MOST_TRANSACTIONS
+    gaps_s: float = _MOST_GAPS_S
 
 
 def estimate(
@@ -99,23 +99,23 @@ def estimate(
 ) -> Estimate:
     """Of one topic. Gaps of a partition are filled one after the other, those of different ones at once."""
     offsets = sum(each.start for each in partitions)
-    one = OFFSETS_S if replicas == 1 else OFFSETS_S_REPLICATED
-    together = min(one * max(min(parallel, len(partitions)), 1), OFFSETS_S_CLUSTER if replicas == 1 else one)
+    one = _OFFSETS_S if replicas == 1 else _OFFSETS_S_REPLICATED
+    together = min(one * max(min(parallel, len(partitions)), 1), _OFFSETS_S_CLUSTER if replicas == 1 else one)
     longest = max((each.start / one for each in partitions), default=0.0)
     filling = max(longest, offsets / together)
-    a_gap = {"markers": MARKER_S, "transactions": TRANSACTION_S, "none": 0.0}[way]
-    closing = GAP_S if way == "markers" else 0.0
+    a_gap = {"markers": _MARKER_S, "transactions": _TRANSACTION_S, "none": 0.0}[way]
+    closing = _GAP_S if way == "markers" else 0.0
     gaps = [each.gaps.offsets * a_gap + each.gaps.stretches * closing for each in partitions]
     gap_offsets = sum(each.gaps.offsets for each in partitions)
-    marker_bytes = gap_offsets * (MARKER_BYTES if way in ("markers", "transactions") else 0)
+    marker_bytes = gap_offsets * (_MARKER_BYTES if way in ("markers", "transactions") else 0)
     pace = min(together, one)  # of one partition, so many at once
-    waiting = pace * WIRE_BYTES * DELETED_AFTER_S + SEGMENT_BYTES
-    most = sorted((min(each.start * WIRE_BYTES, waiting) for each in partitions), reverse=True)
+    waiting = pace * _WIRE_BYTES * _DELETED_AFTER_S + _SEGMENT_BYTES
+    most = sorted((min(each.start * _WIRE_BYTES, waiting) for each in partitions), reverse=True)
     return Estimate(
         offsets,
         filling + max([*gaps, sum(gaps) / max(parallel, 1)]) if gaps else filling,
-        offsets / OFFSETS_A_CORE_S + offsets / 1e6 * FOLLOWER_S_A_MILLION * (replicas - 1) + sum(gaps),
-        round(offsets * WIRE_BYTES) + gap_offsets * 30,
+        offsets / _OFFSETS_A_CORE_S + offsets / 1e6 * _FOLLOWER_S_A_MILLION * (replicas - 1) + sum(gaps),
+        round(offsets * _WIRE_BYTES) + gap_offsets * 30,
         (round(sum(most[: max(parallel, 1)])) + marker_bytes) * replicas,
         gap_offsets,
     )
@@ -127,7 +127,7 @@ def refusal(
     *,
     way: GapWay,
     replicas: int = 1,
-    limits: Limits = Limits(),
+    limits: _Limits = _Limits(),
 ) -> str:
     """Why the topic's offsets cannot be had equal at a reasonable price: one sentence with numbers, "" if they can.
 
@@ -136,7 +136,7 @@ def refusal(
     """
     found = list(partitions)
     cost = estimate(found, replicas=replicas, way=way)
-    filling = cost.offsets / OFFSETS_A_CORE_S
+    filling = cost.offsets / _OFFSETS_A_CORE_S
     if filling > limits.cpu_s:
         return (
             f"the source logs of {topic} begin at {cost.offsets:,} offsets in total, which would cost about "

@@ -34,8 +34,8 @@ from topology.plan import PlanFlow
 
 log = logging.getLogger("watershed.aligned")
 
-PROBES: Final = Probes()  # of this process
-WAITING_S, RESTORED_S = 10.0, 300.0  # how often settings are looked at, before they are as meant and afterwards
+_PROBES: Final = Probes()  # of this process
+_WAITING_S, _RESTORED_S = 10.0, 300.0  # how often settings are looked at, before they are as meant and afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +194,12 @@ class Decisions:
         key, now = (flow.id, mapped.topic), time.monotonic()
         if now < self._restored.get(key, 0.0):
             return
-        self._restored[key] = now + WAITING_S
+        self._restored[key] = now + _WAITING_S
         wanted = topic_configs(flow, mapped.topic, source, target)
         meanwhile = while_filling(wanted, target)
         own = target.topic_configs([mapped.target_topic]).get(mapped.target_topic, {})
         if not taken_back(own, wanted, meanwhile):
-            self._restored[key] = now + RESTORED_S
+            self._restored[key] = now + _RESTORED_S
             return
         ledger = read_ledger(self.target, flow=flow.id, tolerant=True)
         states = {key.partition: known for key, (known, _) in ledger.partitions.items() if key.topic == mapped.topic}
@@ -224,7 +224,7 @@ def probed_cluster(settings: ConnectionSettings, admin: Administration, flow: st
     if settings.has_aligner:  # a login that fails is no answer of the cluster: what is decided by it stays for ever
         connect(settings.aligning()).close()
     version = partial(transaction_version, settings)
-    return PROBES.of(admin, settings.alias, connected, flow, version, deleter(settings))
+    return _PROBES.of(admin, settings.alias, connected, flow, version, deleter(settings))
 
 
 def modes(settings: ConnectionSettings, flow: str) -> Mapping[str, AlignmentRecord]:

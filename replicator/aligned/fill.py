@@ -39,9 +39,9 @@ from replicator.states import LookAgain
 from replicator.transactions.answers import SessionLost
 
 RECORDS: Final = 100_000  # in a batch. Never more: the broker keeps an object a record, and dies of 12 million
-DELETE_EVERY: Final = 50_000_000  # offsets
-IN_FLIGHT: Final = 5  # batches
-PROGRESS_S: Final = 0.5
+_DELETE_EVERY: Final = 50_000_000  # offsets
+_IN_FLIGHT: Final = 5  # batches
+_PROGRESS_S: Final = 0.5
 _FRONT = struct.Struct(">qiibI")
 _BACK = struct.Struct(">hiqqqhii")
 
@@ -149,8 +149,8 @@ class _Filler:
         position, goal, first = end, end + count, end
         most = _records_in(self.max_batch)
         while sent or (position < goal and not self.stop.is_set()):
-            deleting = self._start + DELETE_EVERY
-            while len(sent) < IN_FLIGHT and position < min(goal, deleting) and not self.stop.is_set():
+            deleting = self._start + _DELETE_EVERY
+            while len(sent) < _IN_FLIGHT and position < min(goal, deleting) and not self.stop.is_set():
                 records = min(most, goal - position)
                 pieces = filler_batch(records, who.producer_id, who.epoch, (position - first) % SEQUENCE_SPACE)
                 leader.send_produce((ProducePartition(self.log.topic_id, self.log.partition, pieces),))
@@ -177,7 +177,7 @@ class _Filler:
         now = time.monotonic()
         always = always or self._began is None
         since, first = self._began = self._began or (now, done)
-        if not always and now - self._told < PROGRESS_S:
+        if not always and now - self._told < _PROGRESS_S:
             return
         self._told = now
         rate = (done - first) / (now - since) if now > since else 0.0

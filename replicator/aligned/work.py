@@ -29,9 +29,9 @@ from replicator.transactions.senders import transaction_version
 
 log = logging.getLogger("watershed.aligned")
 
-FILLED_AT_ONCE: Final = 4  # partitions of one worker; the broker spends a core on each
-CLOSED_AT_ONCE: Final = 16
-FILLED: Final = "the empty log was brought to the source's log start"
+_FILLED_AT_ONCE: Final = 4  # partitions of one worker; the broker spends a core on each
+_CLOSED_AT_ONCE: Final = 16
+_FILLED: Final = "the empty log was brought to the source's log start"
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ class Work:
     version: Callable[[], int]
     _bump: bool | None = None
     _parts: dict[int, _Part] = field(default_factory=dict)
-    _fills: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(FILLED_AT_ONCE, "fill"))
-    _closes: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CLOSED_AT_ONCE, "gap"))
+    _fills: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_FILLED_AT_ONCE, "fill"))
+    _closes: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_CLOSED_AT_ONCE, "gap"))
 
     @staticmethod
     def of(target: ConnectionSettings) -> Work:
@@ -100,7 +100,7 @@ class Work:
 
     def _fill(self, part: _Part) -> None:
         copy = _aligned(part.route)
-        trouble: Loud | LookAgain = LookAgain(FILLED)
+        trouble: Loud | LookAgain = LookAgain(_FILLED)
         try:
             why_not = part.prepare() if copy.trouble is None else ""
             if why_not:

@@ -27,13 +27,13 @@ from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
 from topology.sync import Mode
 
-KIND: Final = "acl"
-EXAMPLES: Final = 3
-HELD_BACK: Final = (
+_KIND: Final = "acl"
+_EXAMPLES: Final = 3
+_HELD_BACK: Final = (
     "a right to write: held back until applications move there; `topology migrate` and `topology failover` give it, "
     "and so does `include_write: always` with `topology apply`"
 )
-Acls = tuple[InventoryAcl, ...] | None
+_Acls = tuple[InventoryAcl, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class AccessRights:
 
 
 def acl_differences(
-    flow: PlanFlow, flows: Iterable[PlanFlow], here: Acls, there: Acls, target: ConnectionSettings
+    flow: PlanFlow, flows: Iterable[PlanFlow], here: _Acls, there: _Acls, target: ConnectionSettings
 ) -> list[Difference]:
     """here, there: all rights of a side, None without an authorizer. flows: all into the target. Pure."""
     if here is None or there is None:
@@ -91,7 +91,7 @@ def acl_differences(
     present = set(there)
     found = [_missing(flow, acl) for acl in told.bindings if acl not in present]
     found += [
-        _row(flow, acl, None, acl.permission, "unknown", HELD_BACK) for acl in told.withheld if acl not in present
+        _row(flow, acl, None, acl.permission, "unknown", _HELD_BACK) for acl in told.withheld if acl not in present
     ]
     elsewhere: dict[str, list[InventoryAcl]] = defaultdict(list)
     for left in told.left:
@@ -115,7 +115,7 @@ def _may_bring(flow: PlanFlow, acl: InventoryAcl) -> bool:
     return acl.resource == "GROUP" or acl.pattern == "PREFIXED" or flow.source_topic(acl.name) is not None
 
 
-def _acls(settings: ConnectionSettings) -> Acls:
+def _acls(settings: ConnectionSettings) -> _Acls:
     with inquire(settings) as inquiry:
         return readings.acls(inquiry)
 
@@ -127,19 +127,19 @@ def _missing(flow: PlanFlow, acl: InventoryAcl) -> Difference:
 def _row(flow: PlanFlow, acl: InventoryAcl, live: str | None, wanted: str | None, drift: Class, why: str) -> Difference:
     host = "" if acl.host == "*" else f" from {acl.host}"
     field = f"{acl.principal} {acl.operation}{host}"
-    return Difference(flow.target, KIND, resource(acl), field, live, wanted, drift, drift == "safe", why)
+    return Difference(flow.target, _KIND, resource(acl), field, live, wanted, drift, drift == "safe", why)
 
 
 def _elsewhere(flow: PlanFlow, what: str, acls: list[InventoryAcl]) -> Difference:
     """Rights to other things than topics and groups: one line for each kind of thing."""
-    told = ", ".join(shown(acl) for acl in acls[:EXAMPLES])
-    more = f" and {len(acls) - EXAMPLES} more" if len(acls) > EXAMPLES else ""
+    told = ", ".join(shown(acl) for acl in acls[:_EXAMPLES])
+    more = f" and {len(acls) - _EXAMPLES} more" if len(acls) > _EXAMPLES else ""
     why = f"rights to other things than topics and groups stay with you; {flow.source} has {told}{more}"
     name = f"{what.lower().replace('_', ' ')}s of {flow.source}"
-    return Difference(flow.target, KIND, name, "rights", None, str(len(acls)), "unsupported", False, why)
+    return Difference(flow.target, _KIND, name, "rights", None, str(len(acls)), "unsupported", False, why)
 
 
-def _without_authorizer(flow: PlanFlow, here: Acls, there: Acls) -> list[Difference]:
+def _without_authorizer(flow: PlanFlow, here: _Acls, there: _Acls) -> list[Difference]:
     without = [alias for alias, acls in ((flow.source, here), (flow.target, there)) if acls is None]
     if here is None:
         why = f"{flow.source} has no authorizer, so it has no rights to carry over"
@@ -147,7 +147,7 @@ def _without_authorizer(flow: PlanFlow, here: Acls, there: Acls) -> list[Differe
         why = f"{flow.target} has no authorizer, so it cannot keep rights and lets everybody do everything"
     why += "; set `authorizer.class.name` there, or `sync.acls.mode: never`"
     name = f"authorizer of {' and '.join(without)}"
-    return [Difference(flow.target, KIND, name, "authorizer.class.name", None, None, "unsupported", False, why)]
+    return [Difference(flow.target, _KIND, name, "authorizer.class.name", None, None, "unsupported", False, why)]
 
 
 def _removing(flow: PlanFlow, acl: InventoryAcl, target: ConnectionSettings) -> str:

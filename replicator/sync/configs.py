@@ -25,9 +25,9 @@ from topology.drift import Difference, config_drift
 from topology.plan import NEVER_SYNCED, PlanFlow
 from topology.sync import Mode
 
-KIND: Final = "topic"
+_KIND: Final = "topic"
 # What a topic has while its partitions are brought to the source's offsets; whoever does that takes it back.
-MEANWHILE: Final = {POLICY: "delete", OLDEST: ANY_AGE, TIERED: "false", **KEPT}
+_MEANWHILE: Final = {POLICY: "delete", OLDEST: ANY_AGE, TIERED: "false", **KEPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def topic_differences(
         difference = _difference(flow.target, topic, key, wanted[key], there.get(key))
         if difference is None:
             continue
-        if flow.offsets == "aligned" and difference.live == MEANWHILE.get(key, ""):
+        if flow.offsets == "aligned" and difference.live == _MEANWHILE.get(key, ""):
             difference = _left(difference, "it has this while a partition is aligned, after which it is taken back")
             found.append(difference)
             continue
@@ -130,25 +130,25 @@ def _difference(alias: str, topic: str, key: str, wanted: str | None, live: Topi
     """None where nothing differs. wanted None: the brokers' default."""
     if live is None:
         why = f"the brokers of {alias} know no such config"
-        return Difference(alias, KIND, topic, key, None, wanted, "unsupported", False, why)
+        return Difference(alias, _KIND, topic, key, None, wanted, "unsupported", False, why)
     if live.value is None:  # a secret: it cannot be compared
         return None
     if wanted is None:
         if live.otherwise is None:
             why = "the source topic has no value of its own, and the brokers do not tell their default"
-            return Difference(alias, KIND, topic, key, live.value, None, "unknown", False, why)
+            return Difference(alias, _KIND, topic, key, live.value, None, "unknown", False, why)
         if live.otherwise == live.value:
             return None
         drift, why = config_drift(key, live.value, live.otherwise)
         said = f"the source topic has no value of its own; the default here is {live.otherwise}"
-        return Difference(alias, KIND, topic, key, live.value, None, drift, drift == "safe", _both(said, why))
+        return Difference(alias, _KIND, topic, key, live.value, None, drift, drift == "safe", _both(said, why))
     if live.value == wanted:
         return None
     if live.fixed:
         why = f"{alias} does not let it be changed"
-        return Difference(alias, KIND, topic, key, live.value, wanted, "unsupported", False, why)
+        return Difference(alias, _KIND, topic, key, live.value, wanted, "unsupported", False, why)
     drift, why = config_drift(key, live.value, wanted)
-    return Difference(alias, KIND, topic, key, live.value, wanted, drift, drift == "safe", why)
+    return Difference(alias, _KIND, topic, key, live.value, wanted, drift, drift == "safe", why)
 
 
 def _left(difference: Difference, why: str) -> Difference:
@@ -162,7 +162,7 @@ def _both(said: str, why: str) -> str:
 
 def _not_told(alias: str, topic: str, why: str) -> Difference:
     told = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
-    return Difference(alias, KIND, topic, "configs", None, None, "unknown", False, told)
+    return Difference(alias, _KIND, topic, "configs", None, None, "unknown", False, told)
 
 
 def aligning(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> frozenset[str]:

@@ -105,10 +105,10 @@ def _both(at: int, ahead: Landing, back: Landing, forward: Forward) -> Landing:
     return Landing(ahead.place, low, ahead.ahead, ahead.reached, again)
 
 
-Maps = Mapping[tuple[str, TopicPartition], tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]
+_Maps = Mapping[tuple[str, TopicPartition], tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]
 
 
-def maps_of(ledgers: Iterable[Ledger]) -> Maps:
+def maps_of(ledgers: Iterable[Ledger]) -> _Maps:
     """By flow and source partition: the map, and the ids of the topics that it speaks of (source, target)."""
     return {
         (key.flow, TopicPartition(key.topic, key.partition)): found
@@ -136,7 +136,7 @@ class Copies:
     ways: Mapping[TopicPartition, Ways]
     here: Mapping[TopicPartition, Log]
     there: Mapping[TopicPartition, Log]
-    maps: Maps
+    maps: _Maps
     aligned: bool = False
 
     def landing(self, flow: str, place: TopicPartition, at: int) -> Landing | None:

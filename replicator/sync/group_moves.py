@@ -16,7 +16,7 @@ from clusters.names import TopicPartition
 from clusters.sync_reports import State
 from replicator.translation import Ahead
 
-MARK: Final = "watershed"
+_MARK: Final = "watershed"
 WRITABLE: Final = frozenset({"Empty", "Dead"})
 _WORST: Final[tuple[State, ...]] = ("refused", "failed", "waiting", "different", "carried", "equal")
 
@@ -31,13 +31,13 @@ class Mark:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{MARK} 1 {self.flow} {self.source} {','.join(self.path)}"
+        return f"{_MARK} 1 {self.flow} {self.source} {','.join(self.path)}"
 
     @staticmethod
     def of(metadata: str) -> Mark | None:
         """None for what an application wrote."""
         parts = metadata.split(" ")
-        if len(parts) != 5 or parts[:2] != [MARK, "1"] or not parts[3].isdecimal():
+        if len(parts) != 5 or parts[:2] != [_MARK, "1"] or not parts[3].isdecimal():
             return None
         return Mark(parts[2], int(parts[3]), tuple(parts[4].split(",")))
 

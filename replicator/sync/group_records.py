@@ -25,7 +25,7 @@ from clusters.names import TopicPartition
 from clusters.records import ControlRecord, Value
 from clusters.settings import ConnectionSettings
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 _CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
 
 
@@ -53,7 +53,7 @@ class Carried:
 
     def to_json(self) -> Value:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "flow": self.flow,
             "group": self.group,
             "source": _packed(self.source),
@@ -90,7 +90,7 @@ class GroupOrder:
 
     def to_json(self) -> Value:
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "kind": "reset-group",
             "flow": self.flow,
             "group": self.group,

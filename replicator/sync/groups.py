@@ -20,7 +20,7 @@ from topology.plan import PlanFlow
 from topology.sync import Mode
 
 MOST_PARTITIONS: Final = 500  # of a report
-POSITIONS: Final = "positions"  # the field of a difference that is about a group as a whole
+_POSITIONS: Final = "positions"  # the field of a difference that is about a group as a whole
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ def differences(sight: Sight, found: list[Move]) -> list[Difference]:
     state, why = standing(sight, [move for move in found if move.write is None])
     if state != "equal":
         drift: Class = "unsupported" if state in ("different", "refused") else "unknown"
-        told.append(Difference(cluster, "group", group, POSITIONS, None, None, drift, False, why))
+        told.append(Difference(cluster, "group", group, _POSITIONS, None, None, drift, False, why))
     return told
 
 

@@ -22,7 +22,7 @@ from topology.plan import PlanFlow
 
 log = logging.getLogger("watershed.sync")
 
-FAILED_AGAIN_S = 5.0
+_FAILED_AGAIN_S = 5.0
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Keeper:
             state: State = "refused" if isinstance(error, Unauthorised) else "failed"
             log.warning("sync failed", extra={"flow": flow.id, "kind": kind.name, "reason": str(error)})
             self._tell(flow.id, kind, [SyncReport(flow.id, kind.name, "", state, str(error))])
-            self._due[flow.id, kind.name] = time.monotonic() + FAILED_AGAIN_S
+            self._due[flow.id, kind.name] = time.monotonic() + _FAILED_AGAIN_S
         except Exception as error:  # a fault of ours: the copying goes on
             log.exception("sync failed", extra={"flow": flow.id, "kind": kind.name})
             why = f"a fault of Watershed's own, see the worker's log ({type(error).__name__})"

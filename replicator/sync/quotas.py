@@ -22,12 +22,12 @@ from topology.drift import Class, Difference
 from topology.plan import PlanFlow
 from topology.sync import Mode
 
-KIND: Final = "quota"
-DEFAULT: Final = "default"
-RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.fences)
-CARRIED: Final = frozenset({"user", "client-id"})
+_KIND: Final = "quota"
+_DEFAULT: Final = "default"
+_RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.fences)
+_CARRIED: Final = frozenset({"user", "client-id"})
 _TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}  # as kafka-configs says them
-Quotas = Mapping[Entity, Mapping[str, float]]
+_Quotas = Mapping[Entity, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ClientQuotas:
 
 
 def quota_differences(
-    flow: PlanFlow, flows: Iterable[PlanFlow], here: Quotas, there: Quotas, target: ConnectionSettings
+    flow: PlanFlow, flows: Iterable[PlanFlow], here: _Quotas, there: _Quotas, target: ConnectionSettings
 ) -> list[Difference]:
     """Limit by limit, in the order of entities. flows: all into the target. Pure."""
     beside = [
@@ -74,7 +74,7 @@ def quota_differences(
         others = [each.id for each in beside if selected(each, entity)]
         for key in sorted({*before, *wanted}):
             live, value = before.get(key), wanted.get(key)
-            if live == value or (key == RATE and flow.sync.quotas.is_fence(dict(entity))):
+            if live == value or (key == _RATE and flow.sync.quotas.is_fence(dict(entity))):
                 continue
             if not _kept(entity):
                 if value is None:
@@ -94,7 +94,7 @@ def quota_differences(
                 drift, why = "safe", ""
             found.append(
                 Difference(
-                    flow.target, KIND, shown(entity), key, _number(live), _number(value), drift, drift == "safe", why
+                    flow.target, _KIND, shown(entity), key, _number(live), _number(value), drift, drift == "safe", why
                 )
             )
     return found
@@ -103,7 +103,7 @@ def quota_differences(
 def selected(flow: PlanFlow, entity: Entity) -> bool:
     """Whether the file takes it: one of its names is included, and none excluded."""
     names = flow.sync.quotas.names
-    called = [DEFAULT if name is None else name for _, name in entity]
+    called = [_DEFAULT if name is None else name for _, name in entity]
     included = not names.include or any(each.matches(name) for each in names.include for name in called)
     return included and not any(each.matches(name) for each in names.exclude for name in called)
 
@@ -114,13 +114,13 @@ def shown(entity: Entity) -> str:
     return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts)
 
 
-def _quotas(settings: ConnectionSettings) -> Quotas:
+def _quotas(settings: ConnectionSettings) -> _Quotas:
     with inquire(settings) as inquiry:
         return client_quotas(inquiry)
 
 
 def _kept(entity: Entity) -> bool:
-    return all(each in CARRIED for each, _ in entity)
+    return all(each in _CARRIED for each, _ in entity)
 
 
 def _ours(entity: Entity, target: ConnectionSettings) -> bool:

@@ -24,9 +24,9 @@ from topology.drift import Class, Difference
 from topology.plan import PlanFlow
 from topology.sync import Mode
 
-EVERY_MS: Final = 5_000  # a record that was translated waits for its schema no longer than this
-KIND: Final = "schema subject"
-READONLY, READWRITE, IMPORT = "READONLY", "READWRITE", "IMPORT"
+_EVERY_MS: Final = 5_000  # a record that was translated waits for its schema no longer than this
+_KIND: Final = "schema subject"
+_READONLY, _READWRITE, _IMPORT = "READONLY", "READWRITE", "IMPORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Schemas:
 
     def every_ms(self, flow: PlanFlow) -> int:
         """Registries are asked during a tenth of the time at most: some hold thousands of versions."""
-        return max(EVERY_MS, int(self._took_s.get(flow.id, 0.0) * 10_000))
+        return max(_EVERY_MS, int(self._took_s.get(flow.id, 0.0) * 10_000))
 
     def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
         source, target = registry_settings(sides.source), registry_settings(sides.target)
@@ -75,7 +75,7 @@ def _beside(flow: PlanFlow, flows: Iterable[PlanFlow]) -> tuple[PlanFlow, ...]:
     )
 
 
-def closure(flow: PlanFlow, twins: Twins) -> list[str]:
+def _closure(flow: PlanFlow, twins: Twins) -> list[str]:
     """The selected subjects of the source, and what they refer to, however far; referred to before referring."""
     found: dict[str, None] = {}
     under_way: set[str] = set()
@@ -104,7 +104,7 @@ class _Comparison:
     _modes: bool | None = None  # whether the target's registry has any
 
     def differences(self) -> Iterator[Difference]:
-        for subject in closure(self.flow, self.twins):
+        for subject in _closure(self.flow, self.twins):
             history, name = self.twins.history(subject), target_subject(self.flow, subject)
             for version in history:
                 yield from self._version(name, version)
@@ -170,29 +170,29 @@ class _Comparison:
         others = [each.id for each in self.beside if may_bring(each, name)]
         if others and self.twins.target.compatibility(name) is not None:
             why = f"{', '.join(sorted(others))} may bring this subject, too, and the first to come has set it"
-            yield Difference(self.flow.target, KIND, name, "compatibility", live, wanted, "unknown", False, why)
+            yield Difference(self.flow.target, _KIND, name, "compatibility", live, wanted, "unknown", False, why)
         else:
-            yield Difference(self.flow.target, KIND, name, "compatibility", live, wanted)
+            yield Difference(self.flow.target, _KIND, name, "compatibility", live, wanted)
 
     def _mode(self, subject: str, name: str) -> Iterator[Difference]:
         live = self.twins.target.mode(name)
         if live is None and self.twins.target.mode() is None:
             return
         wanted = self.twins.source.mode(subject)
-        if wanted == READONLY and live != READONLY:
-            yield Difference(self.flow.target, KIND, name, "mode", live, READONLY)
-        elif live == IMPORT and wanted != IMPORT:  # left so by somebody who died while importing
-            yield Difference(self.flow.target, KIND, name, "mode", live, READWRITE)
-        elif live == READONLY and wanted != READONLY:
-            why = f"somebody made it so at {self.flow.target}; new versions are refused until it is {READWRITE}"
-            yield Difference(self.flow.target, KIND, name, "mode", live, wanted or READWRITE, "unknown", False, why)
+        if wanted == _READONLY and live != _READONLY:
+            yield Difference(self.flow.target, _KIND, name, "mode", live, _READONLY)
+        elif live == _IMPORT and wanted != _IMPORT:  # left so by somebody who died while importing
+            yield Difference(self.flow.target, _KIND, name, "mode", live, _READWRITE)
+        elif live == _READONLY and wanted != _READONLY:
+            why = f"somebody made it so at {self.flow.target}; new versions are refused until it is {_READWRITE}"
+            yield Difference(self.flow.target, _KIND, name, "mode", live, wanted or _READWRITE, "unknown", False, why)
 
     def _allowed(self, subject: str) -> bool:
         names = self.flow.sync.schemas.names
         return type(names)((), names.exclude).selects(subject)
 
     def _wanted(self, name: str, version: Version) -> Difference:
-        return Difference(self.flow.target, KIND, name, _field(version), None, self._shown(version))
+        return Difference(self.flow.target, _KIND, name, _field(version), None, self._shown(version))
 
     def _left(
         self,
@@ -206,7 +206,7 @@ class _Comparison:
     ) -> Difference:
         live = None if twin is None else self._shown(twin)
         return Difference(
-            self.flow.target, KIND, name, _field(version), live, wanted or self._shown(version), drift, False, why
+            self.flow.target, _KIND, name, _field(version), live, wanted or self._shown(version), drift, False, why
         )
 
     def _shown(self, version: Version) -> str:
@@ -228,7 +228,7 @@ class _Carrying:
 
     def done(self) -> list[Done]:
         asked = {(each.name, each.field): each for each in self.differences if each.applied}
-        by_name = {target_subject(self.flow, subject): subject for subject in closure(self.flow, self.twins)}
+        by_name = {target_subject(self.flow, subject): subject for subject in _closure(self.flow, self.twins)}
         try:
             for subject in by_name.values():
                 self._up_to(subject, None, asked)
@@ -284,8 +284,8 @@ class _Carrying:
             return None
         if name not in self._before:
             before = self.twins.target.mode(name)
-            self.twins.target.set_mode(name, IMPORT, force=bool(self.twins.there(name)))
-            self._before[name] = None if before == IMPORT else before
+            self.twins.target.set_mode(name, _IMPORT, force=bool(self.twins.there(name)))
+            self._before[name] = None if before == _IMPORT else before
         given = self.twins.target.register(name, schema, id=version.id, version=version.version)
         if given == version.id:
             return None
@@ -301,16 +301,16 @@ class _Carrying:
             if before is not None:
                 self.twins.target.set_mode(name, before)
             elif not self.twins.target.clear_mode(name):
-                self.twins.target.set_mode(name, self.twins.target.mode() or READWRITE)
+                self.twins.target.set_mode(name, self.twins.target.mode() or _READWRITE)
         self._before.clear()
 
     def _set(self, wanted: Difference) -> None:
-        name, value = wanted.name, wanted.wanted or READWRITE
+        name, value = wanted.name, wanted.wanted or _READWRITE
         error: ClusterError | None = None
         try:
             if wanted.field == "compatibility":
                 self.twins.target.set_compatibility(name, value)
-            elif value != READWRITE or not self.twins.target.clear_mode(name):
+            elif value != _READWRITE or not self.twins.target.clear_mode(name):
                 self.twins.target.set_mode(name, value)
         except (RequestRefused, Unauthorised) as refused:
             error = refused

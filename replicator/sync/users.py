@@ -20,8 +20,8 @@ from topology.drift import Difference
 from topology.plan import PlanFlow
 from topology.sync import Mode
 
-KIND: Final = "user"
-Users = Mapping[str, Mapping[str, int]]
+_KIND: Final = "user"
+_Users = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ScramUsers:
         return []
 
 
-def user_differences(flow: PlanFlow, here: Users, there: Users, target: ConnectionSettings) -> list[Difference]:
+def user_differences(flow: PlanFlow, here: _Users, there: _Users, target: ConnectionSettings) -> list[Difference]:
     """here, there: user → mechanism → iterations. Pure."""
     found = []
     for user in sorted(here):
@@ -63,7 +63,7 @@ def user_differences(flow: PlanFlow, here: Users, there: Users, target: Connecti
             found.append(
                 Difference(
                     flow.target,
-                    KIND,
+                    _KIND,
                     user,
                     mechanism,
                     None if live is None else _iterations(live),

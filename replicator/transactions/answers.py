@@ -11,7 +11,7 @@ from replicator.states import LookAgain, Loud, Span
 from replicator.transactions.copy import TransactionCopy
 
 # Somebody else called InitProducerId for our transactional id (an owner after us), or the id has expired.
-FENCED: Final = frozenset(
+_FENCED: Final = frozenset(
     {
         codes.INVALID_PRODUCER_EPOCH,
         codes.PRODUCER_FENCED,
@@ -23,7 +23,7 @@ COORDINATOR_MOVES: Final = frozenset(
     {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR}
 )
 # The partition is fine, the transaction is not: it is rolled back and written again.
-ROLL_BACK: Final = frozenset(
+_ROLL_BACK: Final = frozenset(
     {
         codes.OUT_OF_ORDER_SEQUENCE_NUMBER,
         codes.DUPLICATE_SEQUENCE_NUMBER,
@@ -56,7 +56,7 @@ def judged(
     where = f"source topic {copy.key.topic}, partition {copy.key.partition}"
     extent = f"{where}, offsets {batch.base} to {batch.end - 1}"
     raise_for_session(answer.error, "Produce", transactional_id)
-    if answer.error in ROLL_BACK:
+    if answer.error in _ROLL_BACK:
         return None
     if answer.error in (codes.UNKNOWN_TOPIC_ID, codes.INCONSISTENT_TOPIC_ID):
         return Loud("target_gone", f"the target answers {name} to {extent}")
@@ -92,7 +92,7 @@ def _rejected(copy: TransactionCopy, batch: Batch, answer: ProducedPartition, wh
 
 def raise_for_session(error: int, doing: str, transactional_id: str) -> None:
     """Raise SessionLost for an answer that says something about the transactional id itself."""
-    if error in FENCED:
+    if error in _FENCED:
         told = f"{codes.name_of(error)} to {doing}: another worker writes as {transactional_id} now"
         raise SessionLost(LookAgain(told))
     if error == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:

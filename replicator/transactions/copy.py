@@ -23,7 +23,7 @@ from replicator.transactions.positions import Entry, Track
 Path = tuple[str, ...]  # cluster ids, birth place first
 
 
-class Waiting(NamedTuple):
+class _Waiting(NamedTuple):
     """A batch that is not committed yet, and which way it came."""
 
     batch: Batch
@@ -45,8 +45,8 @@ class TransactionCopy:
     position: int
     acked: int  # behind the last record of ours that the target has answered for
     leader_epoch: int = -1
-    ready: deque[Waiting] = field(default_factory=deque)
-    sent: deque[Waiting] = field(default_factory=deque)  # in the transaction that is open
+    ready: deque[_Waiting] = field(default_factory=deque)
+    sent: deque[_Waiting] = field(default_factory=deque)  # in the transaction that is open
     buffered: int = 0  # bytes in ready and sent
     source_end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # of the source
@@ -76,7 +76,7 @@ class TransactionCopy:
         """Take what a Fetch at `position` brought. There is never a run to announce."""
         with self.lock:
             for batch in sifted.batches:
-                self.ready.append(Waiting(batch, self.path_of(batch)))
+                self.ready.append(_Waiting(batch, self.path_of(batch)))
                 self.buffered += len(batch.data)
             self.position = sifted.position
             if sifted.leader_epoch >= 0:

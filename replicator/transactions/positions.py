@@ -31,13 +31,13 @@ from replicator.partition import PartitionKey
 from replicator.rows import Rows
 from replicator.transactions.stretches import StretchMap, coalesced, laid_end_to_end
 
-SCHEMA: Final = 2
-SCHEMAS: Final = (1, SCHEMA)  # that can be read
+_SCHEMA: Final = 2
+_SCHEMAS: Final = (1, _SCHEMA)  # that can be read
 BLOCK_STRETCHES: Final = 2048
 NEWEST_STRETCHES: Final = 64  # at most, of a position: it is written again with every transaction
-PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
-POSITION, STRETCHES, PATH = "position", "stretches", "path"
-KINDS: Final = frozenset({POSITION, STRETCHES, PATH})
+_PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
+POSITION, STRETCHES, _PATH = "position", "stretches", "path"
+KINDS: Final = frozenset({POSITION, STRETCHES, _PATH})
 
 Entry = tuple[str, Value | None]  # key and value of a ledger record; None is a tombstone
 
@@ -191,9 +191,9 @@ def known_in(records: Iterable[ControlRecord]) -> dict[PartitionKey, Known]:
     for record in records:
         value = record.value or {}
         try:
-            if value["schema"] not in SCHEMAS:
+            if value["schema"] not in _SCHEMAS:
                 raise ValueError(f"schema {value['schema']}")
-            if value["kind"] == PATH:
+            if value["kind"] == _PATH:
                 continue
             where = (value["flow"], value["topic"], value["partition"])
             if value["kind"] == STRETCHES:
@@ -231,8 +231,8 @@ def _known(position: Position, blocks: dict[int, Rows[Stretch]]) -> Known:
 
 def path_entry(flow: str, slot: int, path: tuple[str, ...]) -> Entry:
     """The ledger record that says: this slot of a flow writes what came this way."""
-    value = {"schema": SCHEMA, "kind": PATH, "flow": flow, "slot": slot, "path": list(path)}
-    return f"{flow}|{slot}|{PATH}|{'>'.join(path)}", value
+    value = {"schema": _SCHEMA, "kind": _PATH, "flow": flow, "slot": slot, "path": list(path)}
+    return f"{flow}|{slot}|{_PATH}|{'>'.join(path)}", value
 
 
 def packed(stretches: Iterable[Stretch]) -> list[list[int]] | str:
@@ -243,7 +243,9 @@ def packed(stretches: Iterable[Stretch]) -> list[list[int]] | str:
     for target, source, records in stretches:
         rows.append([target - target_end, source - source_end, records])
         target_end, source_end = target + records, source + records
-    if len(rows) <= PLAIN_STRETCHES or min(map(min, rows)) < 0:  # negative: they contradict themselves, the reader says
+    if (
+        len(rows) <= _PLAIN_STRETCHES or min(map(min, rows)) < 0
+    ):  # negative: they contradict themselves, the reader says
         return rows
     return packing.packed([*zip(*rows, strict=True)])
 
@@ -286,7 +288,7 @@ def _position(value: dict[str, Any]) -> Position:
 
 
 def _about(key: PartitionKey, kind: str) -> Value:
-    return {"schema": SCHEMA, "kind": kind, "flow": key.flow, "topic": key.topic, "partition": key.partition}
+    return {"schema": _SCHEMA, "kind": kind, "flow": key.flow, "topic": key.topic, "partition": key.partition}
 
 
 def _prefix(key: PartitionKey) -> str:

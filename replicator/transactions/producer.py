@@ -24,7 +24,7 @@ Place = tuple[uuid.UUID, int]  # topic id and partition
 
 # How long a transaction of ours may stay open behind a worker that died: so long read_committed readers of its
 # partitions wait at most, unless a successor ends it before. Above the time a Produce may take, far above a commit.
-TRANSACTION_TIMEOUT_MS: Final = 30_000
+_TRANSACTION_TIMEOUT_MS: Final = 30_000
 PATIENCE_S: Final = 20.0  # for a coordinator that is busy, loading or moving
 PAUSE_S: Final = 0.02  # between two questions to it
 
@@ -41,7 +41,7 @@ class TransactionalProducer:
     bump: bool
     who: ProducerIdAndEpoch = NOBODY
     pause_s: float | None = None  # instead of PAUSE_S
-    timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    timeout_ms: int = _TRANSACTION_TIMEOUT_MS
     _coordinator: TransactionWire | None = None
     _sequences: dict[Place, int] = field(default_factory=dict)
 

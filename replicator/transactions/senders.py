@@ -26,7 +26,7 @@ from replicator.transactions.unit import Lane
 
 log = logging.getLogger("watershed.transactions")
 
-ALIVE_S: Final = 0.25  # how long a sender sleeps unless it is woken
+_ALIVE_S: Final = 0.25  # how long a sender sleeps unless it is woken
 
 
 class SlotSender(threading.Thread):
@@ -78,7 +78,7 @@ class SlotSender(threading.Thread):
             if not self._round():
                 with self._condition:
                     if not self._woken:
-                        self._condition.wait(ALIVE_S)
+                        self._condition.wait(_ALIVE_S)
                     self._woken = False
         with self._working:
             self._over(LookAgain("handed over"))

@@ -23,8 +23,8 @@ from replicator.transactions.positions import Entry, path_entry
 from replicator.transactions.producer import PATIENCE_S, PAUSE_S, TransactionalProducer, WireTo
 from replicator.transactions.unit import Lane, LedgerPlace, OpenTransaction
 
-POSITION_S: Final = 0.5  # how long a position that moved without a record (markers at the end) waits for company
-ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up
+_POSITION_S: Final = 0.5  # how long a position that moved without a record (markers at the end) waits for company
+_ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class SlotWriter:
             return True
         lagging = self._lagging()
         now = time.monotonic()
-        if any(copy.begins for copy in lagging) or (lagging and now - self._positions_at >= POSITION_S):
+        if any(copy.begins for copy in lagging) or (lagging and now - self._positions_at >= _POSITION_S):
             self._positions_at = now
             self._commit(self._unit(self._producers[self.home]), lagging)
             return True
@@ -126,7 +126,7 @@ class SlotWriter:
             # In TV1 the sequence numbers go on, and which of the aborted ones were used is not known for sure.
             raise SessionLost(LookAgain("a transaction was rolled back"))
         self._rolled_back += not unit.troubles
-        if self._rolled_back >= ROLLED_BACK_IN_A_ROW:
+        if self._rolled_back >= _ROLLED_BACK_IN_A_ROW:
             raise SessionLost(LookAgain(f"{self._rolled_back} transactions in a row could not be written"))
 
     def _wait_for_the_one_before(self, unit: OpenTransaction) -> None:

@@ -28,7 +28,7 @@ from replicator.transactions.decide import Ends, Goes, Trouble, decide, obeyed
 from replicator.transactions.positions import Known
 from replicator.transactions.senders import Senders, SlotSender
 
-Seen = tuple[Led, Led, Ends]  # the source's leader, the target's, and both logs' ranges
+_Seen = tuple[Led, Led, Ends]  # the source's leader, the target's, and both logs' ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,10 @@ class TakeOver:
                 return LookAgain(f"the decision could not be journaled: {error}")
         return decided
 
-    def _looked(self, keys: list[PartitionKey], ledger: Ledger) -> dict[PartitionKey, Seen | ClusterError]:
+    def _looked(self, keys: list[PartitionKey], ledger: Ledger) -> dict[PartitionKey, _Seen | ClusterError]:
         at_source = leaders(self.source, [(key.topic, key.partition) for key in keys], READ_COMMITTED)
         at_target = leaders(self.target, [(key.target_topic, key.partition) for key in keys], READ_UNCOMMITTED)
-        found: dict[PartitionKey, Seen | ClusterError] = {}
+        found: dict[PartitionKey, _Seen | ClusterError] = {}
         copied: dict[PartitionKey, tuple[Led, int, tuple[Epoch, ...]]] = {}
         for key in keys:
             here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]

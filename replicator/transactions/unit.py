@@ -27,13 +27,13 @@ from replicator.transactions.producer import PATIENCE_S, PAUSE_S, Place, Transac
 
 # A transaction is committed when nothing more is waiting, and at the latest after so much time (what a reader waits at
 # most) or bytes (some 40 ms at full speed: the three round trips of a commit then cost a tenth).
-COMMIT_S: Final = 0.1
-COMMIT_BYTES: Final = 8 << 20
-REQUEST_BYTES: Final = 2 << 20
-REQUESTS_IN_FLIGHT: Final = 5  # to one broker, once the first answer of the transaction is there
-PRODUCE_TIMEOUT_MS: Final = 20_000  # below the transaction's own timeout
-LEDGER_BATCH_BYTES: Final = 512 << 10  # half of the default max.message.bytes
-NO_TIMESTAMP: Final = -1  # of ledger records: a worker whose clock is wrong must not be refused by the broker
+_COMMIT_S: Final = 0.1
+_COMMIT_BYTES: Final = 8 << 20
+_REQUEST_BYTES: Final = 2 << 20
+_REQUESTS_IN_FLIGHT: Final = 5  # to one broker, once the first answer of the transaction is there
+_PRODUCE_TIMEOUT_MS: Final = 20_000  # below the transaction's own timeout
+_LEDGER_BATCH_BYTES: Final = 512 << 10  # half of the default max.message.bytes
+_NO_TIMESTAMP: Final = -1  # of ledger records: a worker whose clock is wrong must not be refused by the broker
 
 
 class Lane(NamedTuple):
@@ -96,7 +96,7 @@ class OpenTransaction:
         deadline = time.monotonic() + PATIENCE_S
         for number, some in enumerate(_shared_out(entries)):
             records = [
-                Record(at, NO_TIMESTAMP, key.encode(), None if value is None else encode(value))
+                Record(at, _NO_TIMESTAMP, key.encode(), None if value is None else encode(value))
                 for at, (key, value) in enumerate(some)
             ]
             batch = build_batch(
@@ -119,14 +119,14 @@ class OpenTransaction:
     def _takes_more(self) -> bool:
         if self.failed or (self._in_flight and not self._answered):
             return False
-        return self._size < COMMIT_BYTES and time.monotonic() - self.started < COMMIT_S
+        return self._size < _COMMIT_BYTES and time.monotonic() - self.started < _COMMIT_S
 
     def _send(self, lanes: Iterable[Lane], path: Path) -> bool:
         """One batch of every partition that has one, one request a broker. False when there is nothing to send."""
         requests: dict[Address, list[tuple[TransactionCopy, Batch]]] = {}
         size = 0
         for copy, leader, _ in lanes:
-            if self._flying[leader] >= REQUESTS_IN_FLIGHT or size >= REQUEST_BYTES:
+            if self._flying[leader] >= _REQUESTS_IN_FLIGHT or size >= _REQUEST_BYTES:
                 continue
             batch = copy.take(path)
             if batch is not None:
@@ -140,7 +140,7 @@ class OpenTransaction:
             self._join([copy for copy, _ in request])
             self.wire(leader).send_produce(
                 tuple(_rewritten(self.producer, copy, batch) for copy, batch in request),
-                timeout_ms=PRODUCE_TIMEOUT_MS,
+                timeout_ms=_PRODUCE_TIMEOUT_MS,
                 transactional_id=self.producer.transactional_id,
             )
         return bool(requests)
@@ -190,7 +190,7 @@ class OpenTransaction:
         wire = self.wire(self.ledger.leader)
         wire.send_produce(
             (ProducePartition(*place, (batch,)),),
-            timeout_ms=PRODUCE_TIMEOUT_MS,
+            timeout_ms=_PRODUCE_TIMEOUT_MS,
             transactional_id=self.producer.transactional_id,
         )
         (answer,) = wire.receive_produce()
@@ -215,7 +215,7 @@ def _shared_out(entries: list[Entry]) -> Iterable[list[Entry]]:
     size = 0
     for key, value in entries:
         weight = len(key) + (0 if value is None else len(encode(value)))
-        if some and size + weight > LEDGER_BATCH_BYTES:
+        if some and size + weight > _LEDGER_BATCH_BYTES:
             yield some
             some, size = [], 0
         some.append((key, value))

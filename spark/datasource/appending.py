@@ -31,13 +31,13 @@ from topology.selectors import Selector, TopicSelection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-IN_FLIGHT: Final = 5  # of one connection: so many a broker remembers of a producer (max.in.flight of the Java client)
-PATIENCE_S: Final = 30.0
+_IN_FLIGHT: Final = 5  # of one connection: so many a broker remembers of a producer (max.in.flight of the Java client)
+_PATIENCE_S: Final = 30.0
 # A first batch that was turned away before it was written: the same sequence number is sent again.
-NOT_YET = COORDINATOR_MOVES | codes.LOOK_AGAIN | {codes.CONCURRENT_TRANSACTIONS}
+_NOT_YET = COORDINATOR_MOVES | codes.LOOK_AGAIN | {codes.CONCURRENT_TRANSACTIONS}
 _TV2 = 2
 
-Place = tuple[str, int]
+_Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _rows(tables: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
 @dataclass(slots=True)
 class _Leader:
     link: Connection
-    unanswered: deque[tuple[Place, str]] = field(default_factory=deque)
+    unanswered: deque[tuple[_Place, str]] = field(default_factory=deque)
 
 
 class _Attempt:
@@ -100,7 +100,7 @@ class _Attempt:
         self._logs = Logs(self.settings)
         self._ids: dict[str, dict[int, uuid.UUID]] = {}
         self._leaders: dict[tuple[str, int], _Leader] = {}
-        self._opened: dict[Place, _Leader] = {}
+        self._opened: dict[_Place, _Leader] = {}
 
     def send(self, topic: str, partition: int, batch: Batch) -> None:
         if self.producer.who.producer_id < 0:
@@ -145,7 +145,7 @@ class _Attempt:
         for leader in self._leaders.values():
             leader.link.close()
 
-    def _id_of(self, place: Place) -> uuid.UUID:
+    def _id_of(self, place: _Place) -> uuid.UUID:
         topic, partition = place
         if topic not in self._ids:
             logs = self._logs.selected(TopicSelection(include=(Selector("literal", topic),)))
@@ -160,26 +160,26 @@ class _Attempt:
             )
         return self._ids[topic][partition]
 
-    def _open(self, place: Place, part: ProducePartition, told: str) -> None:
+    def _open(self, place: _Place, part: ProducePartition, told: str) -> None:
         """The first batch of a partition goes alone: its answer may be that the transaction cannot take it yet."""
         if not self.producer.bump:
             self.producer.add((place,))
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             leader = self._leader(place)
             while leader.unanswered:
                 self._receive(leader)
             leader.link.send_produce((part,), transactional_id=self.producer.transactional_id)
             [answer] = leader.link.receive_produce()
-            if answer.error not in NOT_YET or time.monotonic() > deadline:
+            if answer.error not in _NOT_YET or time.monotonic() > deadline:
                 break
             self._logs.close()
             time.sleep(0.1)
         self._check(answer, told)
         self._opened[place] = leader
 
-    def _send(self, leader: _Leader, place: Place, part: ProducePartition, told: str) -> None:
-        while len(leader.unanswered) >= IN_FLIGHT:
+    def _send(self, leader: _Leader, place: _Place, part: ProducePartition, told: str) -> None:
+        while len(leader.unanswered) >= _IN_FLIGHT:
             self._receive(leader)
         leader.link.send_produce((part,), transactional_id=self.producer.transactional_id)
         leader.unanswered.append((place, told))
@@ -202,7 +202,7 @@ class _Attempt:
         reasons = "; ".join(f"record {at}: {reason}" for at, reason in answer.record_errors[:3])
         raise NotAppended(f"{told}: the broker answers {name} ({reasons or remedy})")
 
-    def _leader(self, place: Place) -> _Leader:
+    def _leader(self, place: _Place) -> _Leader:
         address = self._logs.leader(*place)
         if address not in self._leaders:
             self._leaders[address] = _Leader(connect(self.settings, address))

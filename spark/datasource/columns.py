@@ -44,7 +44,7 @@ BATCHES: Final[Mapping[str, DataType]] = _PLACE | {
     "size": _INT,
     "payload": _BYTES,
 }
-RECORDS: Final[Mapping[str, DataType]] = _PLACE | {
+_RECORDS: Final[Mapping[str, DataType]] = _PLACE | {
     "offset": _LONG,
     "timestamp_type": _TEXT,
     "timestamp_ms": _LONG,
@@ -53,7 +53,7 @@ RECORDS: Final[Mapping[str, DataType]] = _PLACE | {
     "headers": _HEADERS,
     "headers_bin": _BYTES,
 }
-SUMS: Final[Mapping[str, DataType]] = _PLACE | {
+_SUMS: Final[Mapping[str, DataType]] = _PLACE | {
     "start_offset": _LONG,
     "end_offset": _LONG,
     "summed": _TEXT,
@@ -70,19 +70,19 @@ SUMS: Final[Mapping[str, DataType]] = _PLACE | {
     "ts": DecimalType(38, 0),
     "straddled": _BOOL,
 }
-BY_ROWS: Final[Mapping[Rows, Mapping[str, DataType]]] = {"batches": BATCHES, "records": RECORDS, "sums": SUMS}
+_BY_ROWS: Final[Mapping[Rows, Mapping[str, DataType]]] = {"batches": BATCHES, "records": _RECORDS, "sums": _SUMS}
 
 
 def schema_of(rows: Rows, names: Sequence[str]) -> StructType:
     """All columns, or those that are named, in that order. Raises WrongUse."""
-    known = BY_ROWS[rows]
+    known = _BY_ROWS[rows]
     _check(rows, names)
     return StructType([StructField(name, known[name]) for name in names or known])
 
 
 def checked(rows: Rows, schema: StructType) -> list[str]:
     """Names of the columns that somebody's own schema asks for. Raises WrongUse for one that we do not fill."""
-    known = BY_ROWS[rows]
+    known = _BY_ROWS[rows]
     _check(rows, schema.names)
     for field in schema.fields:
         if field.dataType != known[field.name]:
@@ -94,7 +94,7 @@ def checked(rows: Rows, schema: StructType) -> list[str]:
 
 
 def _check(rows: Rows, names: Sequence[str]) -> None:
-    known = BY_ROWS[rows]
+    known = _BY_ROWS[rows]
     if unknown := [name for name in names if name not in known]:
         raise WrongUse(f"rows={rows} has no column {', '.join(unknown)}; it has {', '.join(known)}")
     if len(set(names)) < len(names):

@@ -35,13 +35,13 @@ from spark.errors import NotAppended
 
 log = logging.getLogger("watershed.spark")
 
-PREFIX: Final = "watershed-spark-"
-PATIENCE_S: Final = 60.0
-METADATA_BYTES: Final = 4_000  # offset.metadata.max.bytes of a broker is 4096 by default
+_PREFIX: Final = "watershed-spark-"
+_PATIENCE_S: Final = 60.0
+_METADATA_BYTES: Final = 4_000  # offset.metadata.max.bytes of a broker is 4096 by default
 _TV2 = 2
 
 Who = tuple[str, int, int]  # transactional id, producer id, epoch
-Message = WriterCommitMessage | None  # None: of a task that failed
+_Message = WriterCommitMessage | None  # None: of a task that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Decision:
     whom: tuple[Who, ...]
 
 
-def commit_job(settings: ConnectionSettings, prefix: str, messages: Sequence[Message]) -> None:
+def commit_job(settings: ConnectionSettings, prefix: str, messages: Sequence[_Message]) -> None:
     """Commit a batch job. Raises NotAppended, ClusterError."""
     whom = winners(messages)
     _all_open(settings, whom)
@@ -63,7 +63,7 @@ def commit_job(settings: ConnectionSettings, prefix: str, messages: Sequence[Mes
         log.warning("all was committed; attempts that lost may stay open until their timeout: %s", error)
 
 
-def commit_micro_batch(settings: ConnectionSettings, topic: str, messages: Sequence[Message], batch: int) -> None:
+def commit_micro_batch(settings: ConnectionSettings, topic: str, messages: Sequence[_Message], batch: int) -> None:
     """Commit a micro-batch, once, however often it is asked for. Raises NotAppended, ClusterError."""
     query = _query(messages)
     whom = winners(messages)
@@ -85,7 +85,7 @@ def commit_micro_batch(settings: ConnectionSettings, topic: str, messages: Seque
     abort_others(settings, prefix_of(query), whom)
 
 
-def abort_micro_batch(settings: ConnectionSettings, topic: str, messages: Sequence[Message], batch: int) -> None:
+def abort_micro_batch(settings: ConnectionSettings, topic: str, messages: Sequence[_Message], batch: int) -> None:
     """Abort a micro-batch, but not what was decided: the replay commits that."""
     query = _query(messages)
     if query:
@@ -95,10 +95,10 @@ def abort_micro_batch(settings: ConnectionSettings, topic: str, messages: Sequen
 
 def prefix_of(query: str) -> str:
     """What the transactional ids of a stream, or of a job, begin with."""
-    return f"{PREFIX}{query}-"
+    return f"{_PREFIX}{query}-"
 
 
-def winners(messages: Sequence[Message]) -> tuple[Who, ...]:
+def winners(messages: Sequence[_Message]) -> tuple[Who, ...]:
     return tuple(
         (message.transactional_id, message.producer_id, message.epoch)
         for message in messages
@@ -106,7 +106,7 @@ def winners(messages: Sequence[Message]) -> tuple[Who, ...]:
     )
 
 
-def _query(messages: Sequence[Message]) -> str:
+def _query(messages: Sequence[_Message]) -> str:
     """The stream that they are of; empty when no task ended well."""
     return next((message.query for message in messages if isinstance(message, Written)), "")
 
@@ -115,10 +115,10 @@ def decision(settings: ConnectionSettings, query: str, topic: str) -> Decision |
     """The last one of a stream."""
     with _Group(settings, query) as consumer:
         try:
-            [found] = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+            [found] = consumer.committed([TopicPartition(topic, 0)], timeout=_PATIENCE_S)
         except KafkaException as error:
             raise librdkafka.cluster_error(
-                settings, librdkafka.reason(error), doing=f"reading what {PREFIX}{query} has written"
+                settings, librdkafka.reason(error), doing=f"reading what {_PREFIX}{query} has written"
             ) from error
     if found.offset < 0:
         return None
@@ -156,7 +156,7 @@ def _all_open(settings: ConnectionSettings, whom: Sequence[Who]) -> None:
 def _commit(settings: ConnectionSettings, whom: Sequence[Who]) -> None:
     bump = bool(whom) and transaction_version(settings) >= _TV2
     for at, who in enumerate(whom):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             producer = _producer(settings, who, bump=bump)
             try:
@@ -195,7 +195,7 @@ def _committed(settings: ConnectionSettings, who: Who) -> bool:
 
 def _decide(settings: ConnectionSettings, query: str, topic: str, what: Decision) -> None:
     text = json.dumps(what.whom, separators=(",", ":"))
-    if len(text) > METADATA_BYTES:
+    if len(text) > _METADATA_BYTES:
         raise NotAppended(
             f"micro-batch {what.batch} was written by {len(what.whom)} tasks, more than one decision can name. "
             "Nothing was committed; write with fewer (coalesce)"
@@ -205,7 +205,7 @@ def _decide(settings: ConnectionSettings, query: str, topic: str, what: Decision
             consumer.commit(offsets=[TopicPartition(topic, 0, what.batch, text)], asynchronous=False)
         except KafkaException as error:
             raise librdkafka.cluster_error(
-                settings, librdkafka.reason(error), doing=f"noting what {PREFIX}{query} writes"
+                settings, librdkafka.reason(error), doing=f"noting what {_PREFIX}{query} writes"
             ) from error
 
 
@@ -213,7 +213,7 @@ class _Group:
     """A consumer that only commits and asks; the group is the stream's own."""
 
     def __init__(self, settings: ConnectionSettings, query: str) -> None:
-        group = {"group.id": f"{PREFIX}{query}", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        group = {"group.id": f"{_PREFIX}{query}", "enable.auto.commit": False, "auto.offset.reset": "error"}
         self._consumer = Consumer(settings.librdkafka(group))
 
     def __enter__(self) -> Consumer:
@@ -226,7 +226,7 @@ class _Group:
 def _open_ones(settings: ConnectionSettings) -> list[str]:
     found: list[str] = []
     for address in _brokers(settings):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             link = connect(settings, address)
             try:
@@ -245,7 +245,7 @@ def _open_ones(settings: ConnectionSettings) -> list[str]:
 
 def _described(settings: ConnectionSettings, ids: Sequence[str]) -> dict[str, Described]:
     """What their coordinators say of these; an id that nobody knows is not in it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
     while ids:
         found: dict[str, Described] = {}
         moving = False

@@ -18,8 +18,8 @@ from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, ClusterMeta
 from spark.datasource.options import Isolation
 from topology.selectors import TopicSelection
 
-PATIENCE_S = 30.0  # for a leader that moves, or a broker that restarts
-PAUSE_S = 0.2
+_PATIENCE_S = 30.0  # for a leader that moves, or a broker that restarts
+_PAUSE_S = 0.2
 
 Result = TypeVar("Result")
 
@@ -44,7 +44,7 @@ class Logs:
     """`close` it when done. Every method waits out what passes by itself, and raises ClusterError for the rest."""
 
     settings: ConnectionSettings
-    patience_s: float = PATIENCE_S
+    patience_s: float = _PATIENCE_S
     _links: dict[tuple[str, int] | None, Connection] = field(default_factory=dict)
     _metadata: ClusterMetadata | None = None
 
@@ -90,7 +90,7 @@ class Logs:
                 self.close()
                 if time.monotonic() > deadline:
                     raise self.settings.unreachable(str(error)) if isinstance(error, _Again) else error from None
-                time.sleep(PAUSE_S)
+                time.sleep(_PAUSE_S)
 
     def _selected(self, topics: TopicSelection) -> list[Log]:
         named = tuple(selector.text for selector in topics.include if selector.kind == "literal")

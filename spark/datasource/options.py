@@ -19,7 +19,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 EARLIEST, LATEST = -2, -1  # as in Spark's own Kafka source, and in ListOffsets
 Places = Mapping[str, Mapping[int, int]]  # topic → partition → offset
 
-READING: Final = {
+_READING: Final = {
     "topology": "path of the topology file, its folder, or a plan that `topology compile` wrote",
     "cluster": "alias of the cluster in it; may be left out where it has only one",
     "topics": "names and globs, separated by commas",
@@ -40,13 +40,13 @@ READING: Final = {
     "maxOffsetsPerTrigger": "of streams: offsets that a micro-batch takes at most",
     "failOnDataLoss": "true; false is refused",
 }
-WRITING: Final = {
-    "topology": READING["topology"],
-    "cluster": READING["cluster"],
+_WRITING: Final = {
+    "topology": _READING["topology"],
+    "cluster": _READING["cluster"],
     "topic": "target topic of all rows; without it the column topic names one for each",
     "transactionTimeout": "seconds that a task's transaction may stay open before the job is committed",
 }
-BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # what Spark lays among the options of a stream
+_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # what Spark lays among the options of a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Writing:
 
 def reading(options: Mapping[str, str]) -> Reading:
     """Raises WrongUse, and what a topology file that cannot be compiled raises."""
-    given = _Given(options, READING)
+    given = _Given(options, _READING)
     selection = _selection(given)
     if given.flag("failOnDataLoss", True) is False:
         raise WrongUse(
@@ -119,13 +119,13 @@ def reading(options: Mapping[str, str]) -> Reading:
 
 def writing(options: Mapping[str, str]) -> Writing:
     """Raises WrongUse, and what a topology file that cannot be compiled raises."""
-    given = _Given(options, WRITING)
+    given = _Given(options, _WRITING)
     return Writing(given.cluster(), given.text("topic"), given.number("transactionTimeout") or 600)
 
 
 def kind_of_rows(options: Mapping[str, str]) -> tuple[Rows, tuple[str, ...]]:
     """Rows and columns alone: what a schema needs, without a look at the topology file. Raises WrongUse."""
-    given = _Given(options, READING)
+    given = _Given(options, _READING)
     names = tuple(name.strip() for name in (given.text("columns") or "").split(",") if name.strip())
     return given.one_of("rows", get_args(Rows), "batches"), names
 
@@ -140,7 +140,7 @@ class _Given:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {name.lower(): value for name, value in self.options.items()})
-        unknown = set(self.by_name) - {name.lower() for name in self.known} - BY_SPARK
+        unknown = set(self.by_name) - {name.lower() for name in self.known} - _BY_SPARK
         if unknown:
             raise WrongUse(
                 f"kafka-batches has no option {', '.join(sorted(unknown))} here; it has {', '.join(sorted(self.known))}"
@@ -239,7 +239,7 @@ def _selection(given: _Given) -> TopicSelection:
     if expression := given.text("topicsRegex"):
         found.append(Selector("regex", expression))
     if not found:
-        raise WrongUse(f"the option topics is missing: {READING['topics']}")
+        raise WrongUse(f"the option topics is missing: {_READING['topics']}")
     for selector in found:
         selector.automaton()  # a pattern outside the language is refused here
     return TopicSelection(include=tuple(found))

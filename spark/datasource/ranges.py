@@ -15,7 +15,7 @@ from spark.datasource.logs import Log, Logs
 from spark.datasource.options import EARLIEST, LATEST, Isolation, Places, Reading
 from spark.errors import WrongUse
 
-SMALLEST = 10_000  # offsets: less is no task of its own
+_SMALLEST = 10_000  # offsets: less is no task of its own
 
 
 class Range(NamedTuple):
@@ -105,7 +105,7 @@ def shared_out(ranges: Iterable[Range], tasks: int, most: int) -> list[list[Rang
     """Ranges for each task: cut where they are long, put together where they are short; in log order."""
     ranges = list(ranges)
     total = sum(each.end - each.start for each in ranges)
-    share = max(1, min(most, max(SMALLEST, -(-total // max(1, tasks)))))
+    share = max(1, min(most, max(_SMALLEST, -(-total // max(1, tasks)))))
     found: list[list[Range]] = []
     room = 0
     for each in ranges:
@@ -113,7 +113,7 @@ def shared_out(ranges: Iterable[Range], tasks: int, most: int) -> list[list[Rang
         for piece in range(pieces):
             start = each.start + (each.end - each.start) * piece // pieces
             end = each.start + (each.end - each.start) * (piece + 1) // pieces
-            part = part_of(each, start, end)
+            part = _part_of(each, start, end)
             if room < end - start:
                 found.append([])
                 room = share
@@ -122,7 +122,7 @@ def shared_out(ranges: Iterable[Range], tasks: int, most: int) -> list[list[Rang
     return found
 
 
-def part_of(each: Range, start: int, end: int) -> Range:
+def _part_of(each: Range, start: int, end: int) -> Range:
     return Range(each.log, start, end, each.whole_end and end == each.end)
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from spark.datasource.options import Reading
 
-FLUSH_BYTES: Final = 4 << 20  # of one Arrow batch; a single record batch may be larger
-FLUSH_ROWS: Final = 4_096
-OPENED_BYTES: Final = 1 << 20  # of stored batches that are opened together
+_FLUSH_BYTES: Final = 4 << 20  # of one Arrow batch; a single record batch may be larger
+_FLUSH_ROWS: Final = 4_096
+_OPENED_BYTES: Final = 1 << 20  # of stored batches that are opened together
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Value = Callable[[Batch, tuple[Any, ...]], Any]
@@ -94,7 +94,7 @@ def _records(reading: Reading, part: Range, arrow: pa.Schema, settings: Connecti
     for batch in _stored(reading, part, settings):
         waiting.append(batch)
         size += len(batch.raw)
-        if size >= OPENED_BYTES:
+        if size >= _OPENED_BYTES:
             yield from _opened(reading, part, waiting, table)
             waiting, size = [], 0
     if waiting:
@@ -123,12 +123,12 @@ def _opened(reading: Reading, part: Range, batches: list[Batch], table: _Table) 
             "headers_bin": raw,
         }
         if "headers" in table.columns:
-            content["headers"] = headers_of(raw)
+            content["headers"] = _headers_of(raw)
         if full := table.add(content, max(key_len, 0) + max(value_len, 0) + headers_len + 64):
             yield full
 
 
-def headers_of(raw: bytes) -> list[dict[str, str | bytes | None]]:
+def _headers_of(raw: bytes) -> list[dict[str, str | bytes | None]]:
     """Headers of a record from its `headers_bin`; a name that is not UTF-8 is shown with replacements."""
     count, at = read_zigzag(raw, 0)
     found: list[dict[str, str | bytes | None]] = []
@@ -196,7 +196,7 @@ class _Table:
         for name, column in self.columns.items():
             column.append(row[name])
         self._rows, self._size = self._rows + 1, self._size + size
-        return self._flushed() if self._size >= FLUSH_BYTES or self._rows >= FLUSH_ROWS else None
+        return self._flushed() if self._size >= _FLUSH_BYTES or self._rows >= _FLUSH_ROWS else None
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:

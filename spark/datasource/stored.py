@@ -15,11 +15,11 @@ from replicator.records import built, records_of
 from spark.datasource.rows import CODECS
 from spark.errors import NotAppended, WrongUse
 
-NEEDED: Final = ("partition", "codec", "count", "first_timestamp_ms", "max_timestamp_ms", "payload")
-OFFSETS: Final = ("base_offset", "last_offset")
-KIND: Final = ("timestamp_type", "control")
+_NEEDED: Final = ("partition", "codec", "count", "first_timestamp_ms", "max_timestamp_ms", "payload")
+_OFFSETS: Final = ("base_offset", "last_offset")
+_KIND: Final = ("timestamp_type", "control")
 # With these as well the header can be made again to the byte, so that the broker's own checksum proves the payload.
-CHECKED: Final = ("attributes", "producer_id", "producer_epoch", "sequence", "crc")
+_CHECKED: Final = ("attributes", "producer_id", "producer_epoch", "sequence", "crc")
 
 _FRONT = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
 _BACK = struct.Struct(">hiqqqhii")  # attributes … record count
@@ -27,25 +27,25 @@ _BACK = struct.Struct(">hiqqqhii")  # attributes … record count
 
 def check_columns(names: Collection[str], *, topic: str | None) -> None:
     """Raises WrongUse when rows cannot be written."""
-    needed = (*NEEDED, *(() if topic else ("topic",)))
+    needed = (*_NEEDED, *(() if topic else ("topic",)))
     if missing := [name for name in needed if name not in names]:
         hint = "; the option topic names one for all rows" if "topic" in missing else ""
         raise WrongUse(
             f"kafka-batches writes rows of rows=batches, and these have no column {', '.join(missing)}{hint}. "
-            f"They need {', '.join(needed)}; with {', '.join((*OFFSETS, *CHECKED))} the checksum is kept, too"
+            f"They need {', '.join(needed)}; with {', '.join((*_OFFSETS, *_CHECKED))} the checksum is kept, too"
         )
 
 
 def used_columns(names: Sequence[str]) -> list[str]:
     """Those of the columns that a writer looks at."""
-    return [name for name in names if name in {"topic", *NEEDED, *OFFSETS, *KIND, *CHECKED}]
+    return [name for name in names if name in {"topic", *_NEEDED, *_OFFSETS, *_KIND, *_CHECKED}]
 
 
 def batch_of(row: Mapping[str, Any]) -> Batch:
     """The batch of a row, its payload as it is; opened and packed anew only where records are missing in it or its
     times are the broker's. Raises NotAppended, which names the row."""
     where = _named(row)
-    if gone := [name for name in NEEDED if row[name] is None]:
+    if gone := [name for name in _NEEDED if row[name] is None]:
         raise NotAppended(f"{where}: {', '.join(gone)} is null")
     if row.get("control"):
         raise NotAppended(f"{where} is the marker of a transaction; leave such rows out (where not control)")
@@ -53,8 +53,8 @@ def batch_of(row: Mapping[str, Any]) -> Batch:
         raise NotAppended(f"{where}: codec {row['codec']} is none of {', '.join(CODECS)}")
     if row["count"] < 1:
         raise NotAppended(f"{where} holds no records (count {row['count']}); leave such rows out")
-    exact = all(row.get(name) is not None for name in (*OFFSETS, *CHECKED))
-    delta = row["last_offset"] - row["base_offset"] if _has(row, OFFSETS) else row["count"] - 1
+    exact = all(row.get(name) is not None for name in (*_OFFSETS, *_CHECKED))
+    delta = row["last_offset"] - row["base_offset"] if _has(row, _OFFSETS) else row["count"] - 1
     appended = row.get("timestamp_type") == "append"
     kind = row["attributes"] if exact else CODECS.index(row["codec"]) | LOG_APPEND_TIME * appended
     producer, epoch, sequence = (row["producer_id"], row["producer_epoch"], row["sequence"]) if exact else (-1, -1, -1)
@@ -65,7 +65,7 @@ def batch_of(row: Mapping[str, Any]) -> Batch:
     crc = crc32c(payload, crc32c(back))
     if exact and crc != row["crc"]:
         raise NotAppended(f"{where}: its checksum does not fit. The payload or another column was changed on the way")
-    base = row["base_offset"] if _has(row, OFFSETS) else 0
+    base = row["base_offset"] if _has(row, _OFFSETS) else 0
     data = _FRONT.pack(base, HEADER_SIZE - 12 + len(payload), -1, 2, crc) + back + payload
     batch = Batch(
         base,

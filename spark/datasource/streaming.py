@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-Offset = dict[str, Any]
-DISCOVERY_S: Final = 2.0  # until new topics and partitions are noticed
-NEXT: Final = "next"
-FOUND: Final = "found"
+_Offset = dict[str, Any]
+_DISCOVERY_S: Final = 2.0  # until new topics and partitions are noticed
+_NEXT: Final = "next"
+_FOUND: Final = "found"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,7 +43,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[Log, int] | None = None
         self._seen: tuple[float, list[Log]] = (0.0, [])
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> _Offset:
         reading, wanted = self.reading, self._wanted()
         bottom, top = self._edges(wanted)
         starts = bounds(
@@ -58,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._edges(self._wanted())[1]
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
         """Raises NotReadable where the log no longer continues what was read before."""
         wanted = self._wanted()
         bottom, top = self._edges(wanted)
@@ -73,15 +73,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = {log: begin[log] for log in begin if (log.topic, log.partition) not in known}
         return written(reached, found)
 
-    def reportLatestOffset(self) -> Offset | None:
+    def reportLatestOffset(self) -> _Offset | None:
         return written(self._edges(self._wanted())[1], {})
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         known, _ = read(start)
         ranges = []
         for topic, here in sorted(end.items()):
-            for number, stop in sorted((int(number), stop) for number, stop in here[NEXT].items()):
-                begin = known.get((topic, number), here[FOUND].get(str(number), stop))
+            for number, stop in sorted((int(number), stop) for number, stop in here[_NEXT].items()):
+                begin = known.get((topic, number), here[_FOUND].get(str(number), stop))
                 if begin < stop:
                     ranges.append(Range(Log(topic, uuid.UUID(here["id"]), number), begin, stop))
         return [Task(some) for some in shared_out(ranges, self.reading.min_partitions, self.reading.max_offsets)]
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, Task):
             yield from read_ranges(self.reading, partition.ranges, self.schema)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: _Offset) -> None:
         """The checkpoint holds all there is to remember."""
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wanted(self) -> list[Log]:
         """An idle stream asks a hundred times a second."""
         since, wanted = self._seen
-        if time.monotonic() > since + DISCOVERY_S or not wanted:
+        if time.monotonic() > since + _DISCOVERY_S or not wanted:
             wanted = selected(self._asking(), self.reading)
             self._seen = (time.monotonic(), wanted)
         return wanted
@@ -153,18 +153,18 @@ def limited(begin: Mapping[Log, int], ends: Mapping[Log, int], most: int | None)
     return {log: begin[log] + min(n, max(1, most * n // total)) if n else begin[log] for log, n in waiting.items()}
 
 
-def written(offsets: Mapping[Log, int], found: Mapping[Log, int]) -> Offset:
+def written(offsets: Mapping[Log, int], found: Mapping[Log, int]) -> _Offset:
     """As JSON that Spark keeps; the same offsets give the same text."""
-    result: Offset = {}
+    result: _Offset = {}
     for log, offset in sorted(offsets.items()):
-        topic = result.setdefault(log.topic, {"id": str(log.topic_id), NEXT: {}, FOUND: {}})
-        topic[NEXT][str(log.partition)] = offset
+        topic = result.setdefault(log.topic, {"id": str(log.topic_id), _NEXT: {}, _FOUND: {}})
+        topic[_NEXT][str(log.partition)] = offset
         if log in found:
-            topic[FOUND][str(log.partition)] = found[log]
+            topic[_FOUND][str(log.partition)] = found[log]
     return result
 
 
-def read(offset: Offset) -> tuple[dict[tuple[str, int], int], dict[str, uuid.UUID]]:
+def read(offset: _Offset) -> tuple[dict[tuple[str, int], int], dict[str, uuid.UUID]]:
     """((topic, partition) → next offset, topic → id) of what `written` gave."""
-    places = {(topic, int(number)): int(at) for topic, here in offset.items() for number, at in here[NEXT].items()}
+    places = {(topic, int(number)): int(at) for topic, here in offset.items() for number, at in here[_NEXT].items()}
     return places, {topic: uuid.UUID(here["id"]) for topic, here in offset.items()}

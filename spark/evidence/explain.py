@@ -18,10 +18,10 @@ from spark.reading.ranges import Expired
 from spark.reading.records import WholeRecord
 from spark.reading.spans import Span
 
-NEIGHBOURS: Final = 2  # on each side of a record
-SHOWN: Final = 20  # differences
+_NEIGHBOURS: Final = 2  # on each side of a record
+_SHOWN: Final = 20  # differences
 
-Then = Literal["as it was", "expired since", "not there now", "another record now"]
+_Then = Literal["as it was", "expired since", "not there now", "another record now"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reader:
 
 
 @dataclass(slots=True)
-class Seen:
+class _Seen:
     """A side of a chunk as it is now. expired: how many offsets at its head are gone."""
 
     reader: Reader
@@ -45,14 +45,14 @@ class Seen:
     known: dict[int, WholeRecord] = field(default_factory=dict)
 
     @staticmethod
-    def of(reader: Reader, span: Span) -> Seen:
+    def of(reader: Reader, span: Span) -> _Seen:
         start = span.start
         while start < span.end:
             try:
-                return Seen(reader, span, reader.prints(Span(start, span.end)), start - span.start)
+                return _Seen(reader, span, reader.prints(Span(start, span.end)), start - span.start)
             except Expired as gone:  # what lies above the log's new start can still be read
                 start = min(max(gone.log_start, start + 1), span.end)
-        return Seen(reader, span, print_records(()), start - span.start)
+        return _Seen(reader, span, print_records(()), start - span.start)
 
     def at(self, offset: int) -> int | None:
         """The index of an offset."""
@@ -62,7 +62,7 @@ class Seen:
     def around(self, index: int, *, gap: bool = False) -> list[int]:
         """Offsets of the neighbours of a record, or of a gap in front of one."""
         behind = index if gap else index + 1
-        rows = [*range(max(0, index - NEIGHBOURS), index), *range(behind, min(len(self.prints), behind + NEIGHBOURS))]
+        rows = [*range(max(0, index - _NEIGHBOURS), index), *range(behind, min(len(self.prints), behind + _NEIGHBOURS))]
         return [int(self.prints.offset[row]) for row in rows]
 
     def look(self, offsets: Iterable[int]) -> None:
@@ -77,7 +77,7 @@ class Seen:
             except Expired:
                 continue  # what is not known then is told as expired
 
-    def then(self, offset: int | None, fp: str | None) -> Then | None:
+    def then(self, offset: int | None, fp: str | None) -> _Then | None:
         """How the record at an offset stands to the one that the proof saw there."""
         if offset is None:
             return None
@@ -95,7 +95,7 @@ class Explained:
     components: tuple[str, ...]
     offsets: tuple[int | None, int | None]
     records: tuple[WholeRecord | None, WholeRecord | None]
-    then: tuple[Then | None, Then | None]
+    then: tuple[_Then | None, _Then | None]
     near: tuple[tuple[WholeRecord, ...], tuple[WholeRecord, ...]]
 
 
@@ -112,12 +112,12 @@ class Explanation:
 
 
 def explain(
-    chunk: Mapping[str, Any], diffs: Sequence[Mapping[str, Any]], source: Reader, target: Reader, limit: int = SHOWN
+    chunk: Mapping[str, Any], diffs: Sequence[Mapping[str, Any]], source: Reader, target: Reader, limit: int = _SHOWN
 ) -> Explanation:
     """Of a row of `chunks` and its rows of `diffs`. Raises NotReadable, ClusterError."""
     sides = (
-        Seen.of(source, Span(chunk["source_start"], chunk["source_end"])),
-        Seen.of(target, Span(chunk["target_start"], chunk["target_end"])),
+        _Seen.of(source, Span(chunk["source_start"], chunk["source_end"])),
+        _Seen.of(target, Span(chunk["target_start"], chunk["target_end"])),
     )
     here, there = sides[0].prints, sides[1].prints
     equal_now = len(here) == len(there) and bool((here.fp == there.fp).all())
@@ -133,7 +133,7 @@ def explain(
     return Explanation(explained, len(rows), anew, (sides[0].expired, sides[1].expired), equal_now)
 
 
-def _explained(row: Mapping[str, Any], near: tuple[list[int], list[int]], sides: tuple[Seen, Seen]) -> Explained:
+def _explained(row: Mapping[str, Any], near: tuple[list[int], list[int]], sides: tuple[_Seen, _Seen]) -> Explained:
     offsets = (row["source_offset"], row["target_offset"])
     prints = (row["source_fp"], row["target_fp"])
     return Explained(
@@ -146,15 +146,15 @@ def _explained(row: Mapping[str, Any], near: tuple[list[int], list[int]], sides:
     )
 
 
-def _known(side: Seen, offset: int | None) -> WholeRecord | None:
+def _known(side: _Seen, offset: int | None) -> WholeRecord | None:
     return None if offset is None else side.known.get(offset)
 
 
-def _some(side: Seen, offsets: Sequence[int]) -> Iterator[WholeRecord]:
+def _some(side: _Seen, offsets: Sequence[int]) -> Iterator[WholeRecord]:
     return (side.known[at] for at in offsets if at in side.known)
 
 
-def _near(row: Mapping[str, Any], sides: tuple[Seen, Seen]) -> tuple[list[int], list[int]]:
+def _near(row: Mapping[str, Any], sides: tuple[_Seen, _Seen]) -> tuple[list[int], list[int]]:
     """Offsets around a difference on both sides. A side without the record shows where it would stand."""
     offsets = (row["source_offset"], row["target_offset"])
     indices = [None if at is None else side.at(at) for side, at in zip(sides, offsets, strict=True)]

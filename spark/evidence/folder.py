@@ -24,23 +24,23 @@ from spark.judging.merkle import Step, leaf_text, root, root_above, way_up
 from spark.judging.verdict import EXIT_CODES
 from topology.bounded_json import parse_object
 
-NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 SUMMARY: Final = "summary.json"
-REPORT: Final = "report.html"
-NOT_HASHED: Final = frozenset({"run_id", "chunk"})  # columns that a leaf of the tree does not hold: names, not content
+_REPORT: Final = "report.html"
+_NOT_HASHED: Final = frozenset({"run_id", "chunk"})  # columns that a leaf of the tree does not hold: names, not content
 
 
 def clear(directory: Path) -> None:
     """An old verdict must not be taken for ours, should we die. Raises Unwritable where nothing can be written."""
     try:
         make_folder(directory)
-        for name in (SUMMARY, REPORT, *map(_file, TABLES)):
+        for name in (SUMMARY, _REPORT, *map(_file, TABLES)):
             (directory / name).unlink(missing_ok=True)
             for left in directory.glob(f".{name}.*"):
                 left.unlink(missing_ok=True)
         probe = directory / f".{SUMMARY}.{os.getpid()}"
         probe.unlink(missing_ok=True)
-        with os.fdopen(os.open(probe, NEW, FILE_MODE), "wb") as file:
+        with os.fdopen(os.open(probe, _NEW, FILE_MODE), "wb") as file:
             file.write(b" " * 4096)  # hours of reading would be for nothing
         probe.unlink()
     except OSError as error:
@@ -62,8 +62,8 @@ def write_evidence(directory: Path, document: dict[str, Any], tables: Mapping[st
         }
         for name in TABLES
     }
-    contents[REPORT] = _report(document, tables)
-    document["report"] = {"file": REPORT, "sha256": hashlib.sha256(contents[REPORT]).hexdigest()}
+    contents[_REPORT] = _report(document, tables)
+    document["report"] = {"file": _REPORT, "sha256": hashlib.sha256(contents[_REPORT]).hexdigest()}
     document["seal"] = seal_of(document)
     contents[SUMMARY] = (json.dumps(document, indent=2) + "\n").encode()  # the last to be renamed
     waiting = {name: directory / f".{name}.{os.getpid()}" for name in contents}
@@ -71,7 +71,7 @@ def write_evidence(directory: Path, document: dict[str, Any], tables: Mapping[st
         make_folder(directory)
         for name, content in contents.items():
             waiting[name].unlink(missing_ok=True)
-            with os.fdopen(os.open(waiting[name], NEW, FILE_MODE), "wb") as file:
+            with os.fdopen(os.open(waiting[name], _NEW, FILE_MODE), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -179,7 +179,7 @@ def _contradictions(document: Mapping[str, Any], directory: Path) -> list[str]:
 
 def leaves(rows: Rows) -> list[str]:
     """What the tree is made of, from rows of the table `chunks`."""
-    return [leaf_text({name: value for name, value in row.items() if name not in NOT_HASHED}) for row in rows]
+    return [leaf_text({name: value for name, value in row.items() if name not in _NOT_HASHED}) for row in rows]
 
 
 def inclusion(rows: Rows, row: Mapping[str, Any]) -> tuple[str, list[Step], str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark.errors import WrongUse
 
-FEW = 5  # names in a suggestion
+_FEW = 5  # names in a suggestion
 
 Row = Mapping[str, Any]
 _WORST = {"different": 0, "unverifiable": 1, "equal": 2}
@@ -44,15 +44,15 @@ def _suggestion(rows: Sequence[Row], place: str, short: str) -> str:
         known = f"; those that differ: {_few(odd)}" if odd else ", none of which differs"
         return f"Of {place} it has the source offsets {ends}{known}"
     odd = [str(row["chunk"]) for row in rows if row["status"] == "different"]
-    close = get_close_matches(short, odd or [str(row["chunk"]) for row in rows], FEW, 0.5)
+    close = get_close_matches(short, odd or [str(row["chunk"]) for row in rows], _FEW, 0.5)
     if close:
         return f"Do you mean {' or '.join(close)}?"
     return f"Chunks that differ: {_few(odd)}" if odd else "None of its chunks differs"
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{more}"
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(names[:_FEW])}{more}"
 
 
 def _place(row: Row) -> str:

@@ -33,10 +33,10 @@ from spark.judging.verdict import EXIT_CODES, ChunkRow, Confirmed, Counts, Judge
 from spark.judging.window import Place, Window
 from topology.plan import PlanFlow
 
-SCHEMA = 2
-EXAMPLES = 50  # differences in the document; the table has all that were named
-WORST = 20
-GROUPS = 200  # positions of groups in the document
+_SCHEMA = 2
+_EXAMPLES = 50  # differences in the document; the table has all that were named
+_WORST = 20
+_GROUPS = 200  # positions of groups in the document
 
 
 class Found(NamedTuple):
@@ -62,7 +62,7 @@ def results(found: Found, facts: Mapping[str, Any], notes: Iterable[str]) -> tup
     """(the document, the rows of every table). facts: run_id, started_at, ended_at, seconds, level, mode, policy …"""
     document = summary(found, facts=dict(facts), not_compared=notes)
     run = document["run_id"]
-    diffs = diff_rows(run, found.confirmed, found.rows, document["policy"].get("max_diffs", EXAMPLES))
+    diffs = diff_rows(run, found.confirmed, found.rows, document["policy"].get("max_diffs", _EXAMPLES))
     total = found.judgement.total.different + found.judgement.total.quarantined
     document["named"] = {"differences": len(diffs), "of": total, "all": found.judgement.exact and len(diffs) == total}
     tables: dict[str, Rows] = {
@@ -90,7 +90,7 @@ def summary(found: Found, *, facts: dict[str, Any], not_compared: Iterable[str])
     if not compared and not judgement.errors:
         notes.append("no record was compared: the windows hold none")
     document: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "verdict": judgement.verdict,
         "exit_code": EXIT_CODES[judgement.verdict],
         **judgement.total.to_json(),
@@ -158,7 +158,7 @@ def worst_chunks(rows: Sequence[ChunkRow], confirmed: Sequence[Confirmed]) -> li
             "unverifiable": row.unverifiable,
             "differences": dict(sorted(named.items())),
         }
-        for _, row, named in found[:WORST]
+        for _, row, named in found[:_WORST]
     ]
 
 
@@ -202,7 +202,7 @@ def _groups(found: Sequence[Landed]) -> dict[str, Any]:
         **{word: sum(each.judged == word for each in found) for word in order},
         "translations": dict(sorted(Counter(each.translation for each in found).items())),
         "landings": dict(sorted(Counter(each.landing for each in found).items())),
-        "positions": [group_line(each) for each in lines[:GROUPS]],
+        "positions": [group_line(each) for each in lines[:_GROUPS]],
     }
 
 
@@ -248,5 +248,5 @@ def _examples(confirmed: Iterable[Confirmed]) -> list[dict[str, Any]]:
             }
             ranked.append((seen[example.kind], len(ranked), line))
             seen[example.kind] += 1
-    few = heapq.nsmallest(EXAMPLES, ranked, key=lambda each: each[:2])
+    few = heapq.nsmallest(_EXAMPLES, ranked, key=lambda each: each[:2])
     return [line for _, _, line in sorted(few, key=lambda each: each[1])]

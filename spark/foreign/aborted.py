@@ -17,7 +17,7 @@ from spark.reading.ranges import Expired, PartitionAddress, read_batches
 from spark.reading.spans import Span
 from topology.plan import Plan
 
-MOST = 2_000_000  # source offsets of a range that are read for this; no more is said of larger ones
+_MOST = 2_000_000  # source offsets of a range that are read for this; no more is said of larger ones
 
 
 def copied_though_aborted(plan: Plan, subjects: Sequence[Subject], confirmed: Sequence[Confirmed]) -> list[str]:
@@ -29,7 +29,7 @@ def copied_though_aborted(plan: Plan, subjects: Sequence[Subject], confirmed: Se
         subject = by_place[each.place]
         # a little before the range as well: what was aborted in front of its first record is copied behind the cut
         span = Span(max(subject.window.source.start, each.source.start - 10_000), each.source.end + 10_000)
-        if strange and span.end - span.start <= MOST:
+        if strange and span.end - span.start <= _MOST:
             span = Span(span.start, min(span.end, subject.window.tail.end))
             count = len(strange & _aborted(plan, subject, span))
             where = f"{each.place.topic}-{each.place.partition}"

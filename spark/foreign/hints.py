@@ -18,8 +18,8 @@ from spark.foreign.inferred import Hint, Hints
 from spark.judging.observe import FlowFacts
 
 _SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
-READ_S = 10.0
-MOST = 200_000  # offsets of such a topic that are read, the newest
+_READ_S = 10.0
+_MOST = 200_000  # offsets of such a topic that are read, the newest
 
 
 def noted_syncs(source: ConnectionSettings, facts: FlowFacts) -> Hints:
@@ -40,8 +40,8 @@ def noted_syncs(source: ConnectionSettings, facts: FlowFacts) -> Hints:
 def _read(settings: ConnectionSettings, admin: Admin, found: dict[tuple[str, int], list[Hint]]) -> None:
     for topic in sorted(name for name in admin.shapes() if _SYNCS.fullmatch(name)):
         ranges = admin.offsets([TopicPartition(topic, 0)])
-        todo = {key.partition: (max(span.start, span.end - MOST), span.end) for key, span in ranges.items()}
-        for message in messages(settings, topic, {k: v for k, v in todo.items() if v[0] < v[1]}, READ_S):
+        todo = {key.partition: (max(span.start, span.end - _MOST), span.end) for key, span in ranges.items()}
+        for message in messages(settings, topic, {k: v for k, v in todo.items() if v[0] < v[1]}, _READ_S):
             if message.value() is not None:
                 sync = offset_sync(message.key(), message.value())
                 hint = Hint(sync.upstream, sync.downstream)

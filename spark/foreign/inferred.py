@@ -44,11 +44,11 @@ from topology.plan import Plan, PlanCluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PIECE = 500_000  # offsets that one task samples
-TOGETHER = 16  # partitions that are sampled at once
-HERE_AND_NOW = 200_000  # offsets that are read without Spark
-TAIL = 2_000  # records at a copy's end among which the source's last one is looked for
-PROBES, RUN = 12, 16  # places where a guess is tried, and records that have to be equal at each
+_PIECE = 500_000  # offsets that one task samples
+_TOGETHER = 16  # partitions that are sampled at once
+_HERE_AND_NOW = 200_000  # offsets that are read without Spark
+_TAIL = 2_000  # records at a copy's end among which the source's last one is looked for
+_PROBES, _RUN = 12, 16  # places where a guess is tried, and records that have to be equal at each
 
 
 class Sizes(NamedTuple):
@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
     close: int = 100_000
 
 
-SIZES = Sizes()
+_SIZES = Sizes()
 
 
 class Sample(NamedTuple):
@@ -70,8 +70,8 @@ class Sample(NamedTuple):
 
 
 # Answers in the order asked. What has expired is left out. Raises NotReadable, ClusterError, SparkError.
-Look = Callable[[Sequence[Sample]], list[Marks]]
-Logs = tuple[LogRange, LogRange]  # source, target
+_Look = Callable[[Sequence[Sample]], list[Marks]]
+_Logs = tuple[LogRange, LogRange]  # source, target
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +85,18 @@ class Hint:
 Hints = Callable[[FlowFacts], dict[tuple[str, int], list[Hint]]]
 
 
-def no_hints(_facts: FlowFacts) -> dict[tuple[str, int], list[Hint]]:
+def _no_hints(_facts: FlowFacts) -> dict[tuple[str, int], list[Hint]]:
     return {}
 
 
 def observe_foreign(
     facts: FlowFacts,
-    look: Look,
+    look: _Look,
     *,
     wait: float = 0.0,
     earliest: bool = False,
-    hints: Hints = no_hints,
-    sizes: Sizes = SIZES,
+    hints: Hints = _no_hints,
+    sizes: Sizes = _SIZES,
 ) -> list[Observed]:
     """As `observe.observe`, for a copy without a ledger: fix the barrier, wait up to `wait` seconds until the source's
     last record below it is among the copy's last ones, then tell where each copy begins and ends.
@@ -124,10 +124,10 @@ def observe_foreign(
     sources = facts.source.offsets(at_source)
     said = hints(facts)
     seen: list[Observed] = []
-    for first in range(0, len(places), TOGETHER):
+    for first in range(0, len(places), _TOGETHER):
         logs = {
             index: (sources[at_source[index]], targets[at_target[index]])
-            for index in range(first, min(first + TOGETHER, len(places)))
+            for index in range(first, min(first + _TOGETHER, len(places)))
         }
         for index, (map_, how) in known.told(logs, said, earliest).items():
             place, pair = places[index]
@@ -155,11 +155,11 @@ _STRANGERS = "no record on the target is one of the source's; is it a copy of th
 class _Known:
     facts: FlowFacts
     places: list[tuple[Place, Pair]]
-    look: Look
+    look: _Look
     sizes: Sizes
 
     def told(
-        self, logs: Mapping[int, Logs], hints: Mapping[tuple[str, int], list[Hint]], earliest: bool
+        self, logs: Mapping[int, _Logs], hints: Mapping[tuple[str, int], list[Hint]], earliest: bool
     ) -> dict[int, tuple[OffsetMap, str]]:
         """The map of every partition, by its index, and how it was found."""
         found = {}
@@ -194,7 +194,7 @@ class _Known:
             last, end, step = self._all(index, 0, begin, end), begin, step * 8
         if not len(last):
             return True
-        tail = self._all(index, 1, max(target.start, target.end - TAIL), target.end)
+        tail = self._all(index, 1, max(target.start, target.end - _TAIL), target.end)
         return bool((tail.fp == last.fp[-1]).any())
 
     def guessed(
@@ -205,12 +205,12 @@ class _Known:
         if max(source.end - source.start, target.end - target.start) <= self.sizes.samples:
             return None
         for distance, whence in _distances(source, target, hints).items():
-            low, high = max(source.start - distance, target.start), min(source.end - distance, target.end) - RUN
-            if high - low < RUN * PROBES:
+            low, high = max(source.start - distance, target.start), min(source.end - distance, target.end) - _RUN
+            if high - low < _RUN * _PROBES:
                 continue
-            points = [low + (high - low) * at // (PROBES - 1) for at in range(PROBES)]
+            points = [low + (high - low) * at // (_PROBES - 1) for at in range(_PROBES)]
             tried = [
-                Sample(self._unit(index, side, point + shift, point + shift + RUN))
+                Sample(self._unit(index, side, point + shift, point + shift + _RUN))
                 for point in points
                 for side, shift in ((0, distance), (1, 0))
             ]
@@ -219,10 +219,10 @@ class _Known:
             if all(_same(here, there, distance) for here, there in pairs):
                 chain = [Anchor(int(there.offset[0]) + distance, int(there.offset[0])) for there in answers[1::2]]
                 map_ = self._closed(index, source, target, chain, None, earliest)
-                return map_, f"{whence}: the same records at {PROBES} places, {distance} offsets apart"
+                return map_, f"{whence}: the same records at {_PROBES} places, {distance} offsets apart"
         return None
 
-    def sampled(self, logs: Mapping[int, Logs]) -> dict[int, tuple[Marks, Marks, int]]:
+    def sampled(self, logs: Mapping[int, _Logs]) -> dict[int, tuple[Marks, Marks, int]]:
         """(source, target, every how many-th record it is) of each partition."""
         asked: list[tuple[int, int, Sample]] = []
         numbers: dict[int, int] = {}
@@ -231,8 +231,8 @@ class _Known:
                 1, max(source.end - source.start, target.end - target.start) // self.sizes.samples
             )
             for side, log in enumerate((source, target)):
-                for start in range(log.start, log.end, PIECE):
-                    unit = self._unit(index, side, start, min(start + PIECE, log.end))
+                for start in range(log.start, log.end, _PIECE):
+                    unit = self._unit(index, side, start, min(start + _PIECE, log.end))
                     asked.append((index, side, Sample(unit, every)))
         found: dict[tuple[int, int], list[Marks]] = {}
         for (index, side, _), marks in zip(asked, self.look([each for *_, each in asked]), strict=True):
@@ -297,9 +297,9 @@ def _same(here: Marks, there: Marks, distance: int) -> bool:
     return bool(same and (here.offset - there.offset == distance).all())
 
 
-def local_look(plan: Plan, manners: Manners = ANY_WAY) -> Look:
+def local_look(plan: Plan, manners: Manners = ANY_WAY) -> _Look:
     """Reads here and now, one range after the other."""
-    politely = Politely(manners.of_task(1, 1), sample_all)
+    politely = Politely(manners.of_task(1, 1), _sample_all)
 
     def look(samples: Sequence[Sample]) -> list[Marks]:
         return list(politely((plan.cluster(each.unit.cluster), each) for each in samples))
@@ -307,25 +307,25 @@ def local_look(plan: Plan, manners: Manners = ANY_WAY) -> Look:
     return look
 
 
-def spark_look(plan: Plan, session: Callable[[], SparkSession], manners: Manners = ANY_WAY) -> Look:
+def spark_look(plan: Plan, session: Callable[[], SparkSession], manners: Manners = ANY_WAY) -> _Look:
     """Lets Spark read what is much, no faster than manners allow."""
     near = local_look(plan, manners)
 
     def look(samples: Sequence[Sample]) -> list[Marks]:
         from spark.failure import told_as_ours
 
-        if sum(each.unit.end - each.unit.start for each in samples) <= HERE_AND_NOW:
+        if sum(each.unit.end - each.unit.start for each in samples) <= _HERE_AND_NOW:
             return near(samples)
         tasks = [(plan.cluster(each.unit.cluster), each) for each in samples]
         with told_as_ours("the Spark job that aligns both logs failed", "Nothing was proven; run the proof again"):
             context, slices = session().sparkContext, manners.tasks(len(tasks))
-            polite = Politely(manners.of_task(slices, context.defaultParallelism), sample_all)
+            polite = Politely(manners.of_task(slices, context.defaultParallelism), _sample_all)
             return context.parallelize(tasks, slices).mapPartitions(polite).collect()
 
     return look
 
 
-def sample_all(tasks: Iterator[tuple[PlanCluster, Sample]]) -> Iterator[Marks]:
+def _sample_all(tasks: Iterator[tuple[PlanCluster, Sample]]) -> Iterator[Marks]:
     """A task of the alignment."""
     for cluster, each in tasks:
         yield sampled(cluster, each)

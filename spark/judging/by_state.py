@@ -13,7 +13,7 @@ from spark.judging.verdict import ChunkRow, Confirmed
 from spark.judging.window import cut
 from spark.reading.spans import Span
 
-AGAIN = 3  # how often a log may expire under the reading before what differs is given up
+_AGAIN = 3  # how often a log may expire under the reading before what differs is given up
 
 
 def judge_by_state(
@@ -26,7 +26,7 @@ def judge_by_state(
         return [], []
     jobs = [_job(s, rows, named) for s in wanted]
     found = readers.states(jobs)
-    for _ in range(AGAIN - 1):
+    for _ in range(_AGAIN - 1):
         moved = [n for n, (s, job) in enumerate(zip(wanted, jobs, strict=True)) if _low(s, job, found[n]) != job.low]
         if not moved:
             break

@@ -18,12 +18,12 @@ from spark.judging.window import Place
 from spark.reading.spans import Span
 from spark.reading.units import Unit
 
-JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
-NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice
-TAIL = 200_000  # pending offsets that are counted record by record; beyond, by offsets
+_JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
+_NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice
+_TAIL = 200_000  # pending offsets that are counted record by record; beyond, by offsets
 
 
-class Range(NamedTuple):
+class _Range(NamedTuple):
     """What is compared at once. inside: records of chunks in it that are equal, and counted as such."""
 
     place: Place
@@ -34,7 +34,7 @@ class Range(NamedTuple):
 
 def confirm(rows: Sequence[ChunkRow], subjects: dict[Place, Subject], readers: Readers, named: int) -> list[Confirmed]:
     """The differences of all rows that differ. named: so many of a range are told one by one."""
-    found = _compared([Range(*each) for each in spans_to_compare(suspects(rows), JOINED)], subjects, readers, named)
+    found = _compared([_Range(*each) for each in spans_to_compare(suspects(rows), _JOINED)], subjects, readers, named)
     joined = [
         whole
         for whole in (_joined(some, rows, subjects[some[0].place]) for some in _by_place(found))
@@ -58,10 +58,12 @@ def displaced(confirmed: Iterable[Confirmed]) -> list[str]:
 
 def small(tail: Span) -> bool:
     """Whether its records are counted one by one."""
-    return 0 < tail.end - tail.start <= TAIL
+    return 0 < tail.end - tail.start <= _TAIL
 
 
-def _compared(ranges: Sequence[Range], subjects: dict[Place, Subject], readers: Readers, named: int) -> list[Confirmed]:
+def _compared(
+    ranges: Sequence[_Range], subjects: dict[Place, Subject], readers: Readers, named: int
+) -> list[Confirmed]:
     jobs = [_job(each, subjects[each.place], named) for each in ranges]
     found = []
     for each, job, difference in zip(ranges, jobs, readers.differences(jobs) if jobs else (), strict=True):
@@ -78,14 +80,14 @@ def _compared(ranges: Sequence[Range], subjects: dict[Place, Subject], readers: 
     return found
 
 
-def _job(each: Range, s: Subject, named: int) -> Job:
+def _job(each: _Range, s: Subject, named: int) -> Job:
     source, window = each.source, s.window
     last = each.target.end == window.target.end
     if last and source.end == window.tail.start and small(window.tail):
         source = Span(source.start, window.tail.end)  # a lost record makes the map end too early
     near = (
-        Span(max(window.source.start, source.start - NEAR), source.start),
-        Span(source.end, min(window.tail.end if small(window.tail) else window.source.end, source.end + NEAR)),
+        Span(max(window.source.start, source.start - _NEAR), source.start),
+        Span(source.end, min(window.tail.end if small(window.tail) else window.source.end, source.end + _NEAR)),
     )
     around: tuple[Unit, ...] = tuple(s.unit(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start)
     sides, kept = (s.unit(0, source, 0), s.unit(1, each.target, 1)), s.kept_in(source)
@@ -97,7 +99,7 @@ def _by_place(found: Iterable[Confirmed]) -> Iterable[list[Confirmed]]:
     return (list(some) for _, some in groupby(ordered, key=lambda each: each.place))
 
 
-def _joined(found: Sequence[Confirmed], rows: Sequence[ChunkRow], subject: Subject) -> Range | None:
+def _joined(found: Sequence[Confirmed], rows: Sequence[ChunkRow], subject: Subject) -> _Range | None:
     """The whole from the first to the last of a partition's ranges (its tail is one, too), if records may have moved
     from one to another and all that stands in between can be compared with them."""
     lost = sum(each.difference.missing + each.difference.pending for each in found)
@@ -110,7 +112,7 @@ def _joined(found: Sequence[Confirmed], rows: Sequence[ChunkRow], subject: Subje
         ends = window.source.end, window.target.end
     place, source = found[0].place, Span(found[0].source.start, ends[0])
     target = Span(found[0].target.start, ends[1])
-    if max(source.end - source.start, target.end - target.start) > JOINED:
+    if max(source.end - source.start, target.end - target.start) > _JOINED:
         return None
     within = sorted(
         (row for row in rows if row.place == place and _inside(row.source, source) and _inside(row.target, target)),
@@ -123,7 +125,7 @@ def _joined(found: Sequence[Confirmed], rows: Sequence[ChunkRow], subject: Subje
     if not whole or (within[-1].source.end, within[-1].target.end) != ends:  # not read in this proof, or gone
         return None
     inside = sum(row.source_sum.n for row in within if row.status == "equal")
-    return Range(place, Span(source.start, within[-1].source.end), target, inside)
+    return _Range(place, Span(source.start, within[-1].source.end), target, inside)
 
 
 def _inside(span: Span, whole: Span) -> bool:

@@ -21,11 +21,11 @@ from spark.judging.window import EarlierWindow, Observed, Place, still_stands
 from spark.reading.spans import Span
 from topology.bounded_json import parse_object
 
-CHUNKS = "chunks.parquet"
-SCHEMAS = (1, 2)  # of `spark.evidence.report`, that this version can build on
-NOT_ITS_OWN = "proven as a whole; the table of its chunks was not there"
+_CHUNKS = "chunks.parquet"
+_SCHEMAS = (1, 2)  # of `spark.evidence.report`, that this version can build on
+_NOT_ITS_OWN = "proven as a whole; the table of its chunks was not there"
 
-Ids = tuple[str, str]  # topic ids on source and target
+_Ids = tuple[str, str]  # topic ids on source and target
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class EarlierProof:
     both sides. chunks: what was proven, in log order; both by partition and its topic ids."""
 
     run: int = 0
-    windows: Mapping[tuple[Place, Ids], tuple[int, int]] = field(default_factory=dict)
-    chunks: Mapping[tuple[Place, Ids], tuple[ChunkRow, ...]] = field(default_factory=dict)
+    windows: Mapping[tuple[Place, _Ids], tuple[int, int]] = field(default_factory=dict)
+    chunks: Mapping[tuple[Place, _Ids], tuple[ChunkRow, ...]] = field(default_factory=dict)
 
     def of(self, seen: Observed) -> tuple[EarlierWindow | None, tuple[ChunkRow, ...]]:
         """(for the window, the chunks that need not be read again) of a partition as it is now."""
@@ -58,13 +58,13 @@ def read_earlier(path: Path) -> EarlierProof:
     """Raises WrongUse for a file that is no summary, and for one that has proven nothing."""
     try:
         document = parse_object(path.read_bytes())
-        if document["schema"] not in SCHEMAS:
-            known = " and ".join(map(str, SCHEMAS))
+        if document["schema"] not in _SCHEMAS:
+            known = " and ".join(map(str, _SCHEMAS))
             raise WrongUse(f"{path} has schema {document['schema']}; this version reads {known}")
         windows = {_key(p): p for p in document["window"]["partitions"]}
         run = int(document.get("recheck", {}).get("run", 0))
         useless = document["verdict"] == "error" or document["level"] == "L0" or document["fingerprint"] != VERSION
-        rows = [] if useless else _rows(path.with_name(CHUNKS), document["proof_root"])
+        rows = [] if useless else _rows(path.with_name(_CHUNKS), document["proof_root"])
         chunks = _chunks(windows, rows)
     except OSError as error:
         raise WrongUse(f"cannot read the earlier summary {path}: {error.strerror}") from None
@@ -87,7 +87,7 @@ def merged(chunks: Sequence[ChunkRow], size: int, *, in_place: bool = False) -> 
         before = found[-1] if found else row
         follows = before.source.end == row.source.start and before.target.end == row.target.start
         together = before.source.start // size == (row.source.end - 1) // size and before.by == row.by
-        if found and follows and together and NOT_ITS_OWN not in (before.why, row.why):
+        if found and follows and together and _NOT_ITS_OWN not in (before.why, row.why):
             pairs = ((before.source_sum, row.source_sum), (before.target_sum, row.target_sum))
             sums = [a.joined_in_place(b) if in_place else a + b for a, b in pairs]
             spans = Span(before.source.start, row.source.end), Span(before.target.start, row.target.end)
@@ -102,10 +102,10 @@ def recheck(chunks: Iterable[ChunkRow], run: int, share: float) -> tuple[ChunkRo
     if not 0 <= share <= 1:
         raise WrongUse(f"the share of a re-check lies between 0 and 1, not {share}")
     turns = round(1 / share) if share > 0 else 0
-    return tuple(row for row in chunks if turns and row.why != NOT_ITS_OWN and _number(row) % turns == run % turns)
+    return tuple(row for row in chunks if turns and row.why != _NOT_ITS_OWN and _number(row) % turns == run % turns)
 
 
-def _key(p: Mapping[str, Any]) -> tuple[Place, Ids]:
+def _key(p: Mapping[str, Any]) -> tuple[Place, _Ids]:
     return Place(p["flow"], p["topic"], p["target_topic"], p["partition"]), (p["source_id"], p["target_id"])
 
 
@@ -125,18 +125,18 @@ def _rows(path: Path, root: str) -> list[ChunkRow] | None:
 
 
 def _chunks(
-    windows: Mapping[tuple[Place, Ids], Mapping[str, Any]], rows: Sequence[ChunkRow] | None
-) -> dict[tuple[Place, Ids], tuple[ChunkRow, ...]]:
-    found: dict[tuple[Place, Ids], tuple[ChunkRow, ...]] = {}
+    windows: Mapping[tuple[Place, _Ids], Mapping[str, Any]], rows: Sequence[ChunkRow] | None
+) -> dict[tuple[Place, _Ids], tuple[ChunkRow, ...]]:
+    found: dict[tuple[Place, _Ids], tuple[ChunkRow, ...]] = {}
     if rows is None:  # a partition that was proven as a whole counts as one chunk
         for key, p in windows.items():
             source, target = Span(p["source_start"], p["source_end"]), Span(p["target_start"], p["target_end"])
             if p["unproven"] == 0 and p.get("quarantined", 0) == 0 and source.end > source.start:
                 n = ChunkSum(p["proven"] + p["proven_earlier"])
-                found[key] = (ChunkRow(key[0], source, target, n, n, "equal", why=NOT_ITS_OWN),)
+                found[key] = (ChunkRow(key[0], source, target, n, n, "equal", why=_NOT_ITS_OWN),)
         return found
     keys = {place: (place, ids) for place, ids in windows}
-    proven: dict[tuple[Place, Ids], list[ChunkRow]] = {}
+    proven: dict[tuple[Place, _Ids], list[ChunkRow]] = {}
     for row in sorted(rows, key=lambda row: (row.source, row.target)):
         if row.status in ("equal", "earlier") and row.place in keys:
             proven.setdefault(keys[row.place], []).append(replace(row, status="equal"))

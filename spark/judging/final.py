@@ -22,19 +22,19 @@ from spark.judging.window import Observed
 from spark.reading.spans import Span
 from topology.command import command
 
-COUNTED = 200_000  # offsets of stragglers that are counted record by record; beyond, by offsets
-NAMED = 5
+_COUNTED = 200_000  # offsets of stragglers that are counted record by record; beyond, by offsets
+_NAMED = 5
 
-Ends = Callable[[Sequence[TopicPartition], Isolation], dict[TopicPartition, LogRange]]
-Count = Callable[[Subject, Span], int]
+_Ends = Callable[[Sequence[TopicPartition], Isolation], dict[TopicPartition, LogRange]]
+_Count = Callable[[Subject, Span], int]
 
 
 def after_fence(
     judgement: Judgement,
     subjects: Sequence[Subject],
     observed: Sequence[Observed],
-    ends: Ends,
-    count: Count,
+    ends: _Ends,
+    count: _Count,
     holders: Callable[[TopicPartition], str],
 ) -> Judgement:
     """The judgement with what has moved on one source cluster. ends: of partitions, by isolation level. count: records
@@ -51,13 +51,13 @@ def after_fence(
             held = f"offsets {log.end} to {whole[key].end - 1}"
             blocks.append(f"{where}: an open transaction holds {held} ({holders(key)})")
         late = max(0, log.end - max(began[key], log.start))
-        if late and (records := count(s, Span(log.end - late, log.end)) if late <= COUNTED else late):
-            unit = "records were" if late <= COUNTED else "offsets were"
+        if late and (records := count(s, Span(log.end - late, log.end)) if late <= _COUNTED else late):
+            unit = "records were" if late <= _COUNTED else "offsets were"
             blocks.append(f"{where}: {records} {unit} written after the window was fixed, from offset {began[key]} on")
         behind = Span(max(s.window.tail.end, log.start), log.end)
         if behind.end > behind.start:  # nobody has looked whether these were copied
             size = behind.end - behind.start
-            more = count(s, behind) if size <= COUNTED else size
+            more = count(s, behind) if size <= _COUNTED else size
             counts[s.window.place] = counts.get(s.window.place, Counts()) + Counts(pending=more)
     return replace(judgement, partitions=counts, blocks=tuple(blocks))
 
@@ -73,9 +73,9 @@ def open_transactions(settings: ConnectionSettings, key: TopicPartition) -> str:
         return "it has ended by now"
     named = ", ".join(
         f"producer id {each.producer_id} epoch {each.epoch} since offset {each.transaction_start}"
-        for each in open_ones[:NAMED]
+        for each in open_ones[:_NAMED]
     )
-    more = f" and {len(open_ones) - NAMED} more" if len(open_ones) > NAMED else ""
+    more = f" and {len(open_ones) - _NAMED} more" if len(open_ones) > _NAMED else ""
     first = open_ones[0]
     return (
         f"{named}{more}; it ends when its application does so or its timeout has passed; one that hangs is ended by "

@@ -26,11 +26,11 @@ from spark.reading.ranges import Expired
 from spark.reading.spans import Span
 from topology.plan import PlanFlow
 
-FAR: Final = 1_000_000  # offsets around a position that are searched for its neighbours
-COUNTED: Final = 100_000  # offsets between two positions whose records are counted; beyond, their offsets are
+_FAR: Final = 1_000_000  # offsets around a position that are searched for its neighbours
+_COUNTED: Final = 100_000  # offsets between two positions whose records are counted; beyond, their offsets are
 
 # (side, source topic, partition, offsets) -> fingerprints; side 0 is the source
-Read = Callable[[int, str, int, Span], Prints]
+_Read = Callable[[int, str, int, Span], Prints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def carries(flow: PlanFlow) -> bool:
     return flow.sync.groups.mode != "never"
 
 
-Connected = Callable[[str], tuple[object, ConnectionSettings]]
+_Connected = Callable[[str], tuple[object, ConnectionSettings]]
 
 
 class Standing(NamedTuple):
@@ -92,7 +92,7 @@ class Standing(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def positions_now(asked: Asked, flow: PlanFlow, connected: Connected, topics: Collection[str]) -> Standing:
+def positions_now(asked: Asked, flow: PlanFlow, connected: _Connected, topics: Collection[str]) -> Standing:
     """Where the groups of a flow stand in these of its topics, the target's positions read first.
 
     Raises ClusterError.
@@ -136,7 +136,7 @@ def landing_tests(
     flow: PlanFlow,
     positions: Sequence[Position],
     observed: Sequence[Observed],
-    read: Read,
+    read: _Read,
     look: Callable[[], Standing],
 ) -> list[Landed]:
     """The landing test of every position; what seems to be ahead at the target is looked at again (`look`).
@@ -169,7 +169,7 @@ def with_groups(judgement: Judgement, found: Iterable[Landed]) -> Judgement:
     return replace(judgement, blocks=(*judgement.blocks, *told), groups_differ=different)
 
 
-def landed(flow: PlanFlow, wanted: Iterable[Position], observed: Iterable[Observed], read: Read) -> list[Landed]:
+def landed(flow: PlanFlow, wanted: Iterable[Position], observed: Iterable[Observed], read: _Read) -> list[Landed]:
     """The landing test of every position. Raises NotReadable, ClusterError."""
     seen = {(o.place.topic, o.place.partition): o for o in observed}
     around: dict[tuple[int, str, int, int], Around] = {}
@@ -191,10 +191,10 @@ def landed(flow: PlanFlow, wanted: Iterable[Position], observed: Iterable[Observ
     return found
 
 
-Near = Callable[[int, TopicPartition, int, int, int], Around]
+_Near = Callable[[int, TopicPartition, int, int, int], Around]
 
 
-def _landed(flow: PlanFlow, each: Position, o: Observed | None, near: Near, read: Read) -> Landed:
+def _landed(flow: PlanFlow, each: Position, o: Observed | None, near: _Near, read: _Read) -> Landed:
     place = each.place
     row = _unknown(flow, each)
     if each.home:
@@ -239,7 +239,7 @@ def _unknown(flow: PlanFlow, each: Position) -> Landed:
 
 
 def _standing(
-    each: Position, there: int, translation: Landing, place: TopicPartition, o: Observed, read: Read
+    each: Position, there: int, translation: Landing, place: TopicPartition, o: Observed, read: _Read
 ) -> Landing:
     """How what is committed at the target stands to where the position belongs."""
     if each.at_target is None:
@@ -254,7 +254,7 @@ def _standing(
         return Landing("exact")
     word, why = ("behind" if each.at_target < there else "ahead"), ""
     end = min(high, o.target.end)
-    if end - low <= COUNTED:
+    if end - low <= _COUNTED:
         records = len(read(1, place.topic, place.partition, Span(low, end))) if end > low else 0
     else:
         records, why = end - low, "offsets, not records"
@@ -265,10 +265,10 @@ def _standing(
     return Landing("behind" if word == "behind" else "ahead", records, why)
 
 
-def _is_empty(read: Read, place: TopicPartition, span: Span) -> bool:
+def _is_empty(read: _Read, place: TopicPartition, span: Span) -> bool:
     if span.end <= span.start:
         return True
-    return span.end - span.start <= COUNTED and not len(read(0, place.topic, place.partition, span))
+    return span.end - span.start <= _COUNTED and not len(read(0, place.topic, place.partition, span))
 
 
 def _around(read: Callable[[Span], Prints], low: int, at: int, high: int) -> Around:
@@ -285,6 +285,6 @@ def _around(read: Callable[[Span], Prints], low: int, at: int, high: int) -> Aro
         fps = [] if prints is None else prints.fp.tolist()
         cut = sum(offset < at for offset in offsets)
         before, after = tuple(fps[:cut][-NEAR:]), tuple(fps[cut:][:NEAR])
-        if half >= FAR or ((before or start <= low) and (after or end >= high)):
+        if half >= _FAR or ((before or start <= low) and (after or end >= high)):
             return Around(before, after)
         half *= 16

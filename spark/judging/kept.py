@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.judging.verdict import Confirmed
 
 
-class SetAside(NamedTuple):
+class _SetAside(NamedTuple):
     """The source without what is kept for it; how many records that are; offsets of kept ones that are others than the
     source's; the records themselves, told one by one."""
 
@@ -61,10 +61,10 @@ def as_kept(records: Iterable[Quarantined], *, timestamps: bool, ids: Ids) -> tu
     return tuple(_kept(each, timestamps, ids) for each in records)
 
 
-def set_aside(source: Prints, target: Prints, kept: Sequence[Kept], limit: int) -> SetAside:
+def set_aside(source: Prints, target: Prints, kept: Sequence[Kept], limit: int) -> _SetAside:
     """Takes from a run of the source what is kept for it and does not stand on the target as well."""
     if not kept or not len(source):
-        return SetAside(source, 0)
+        return _SetAside(source, 0)
     at = {offset: index for index, offset in enumerate(source.offset.tolist())}
     mine: list[int] = []
     others: list[int] = []
@@ -103,10 +103,10 @@ def set_aside(source: Prints, target: Prints, kept: Sequence[Kept], limit: int) 
         )
         for index in gone[:limit]
     )
-    return SetAside(source.without(spans), len(gone), tuple(others), examples)
+    return _SetAside(source.without(spans), len(gone), tuple(others), examples)
 
 
-def with_kept(difference: Difference, aside: SetAside) -> Difference:
+def with_kept(difference: Difference, aside: _SetAside) -> Difference:
     """The difference of what was left of the source, and what was set aside before."""
     examples = (*aside.examples, *difference.examples)
     return replace(difference, quarantined=aside.count, kept_otherwise=aside.others, examples=examples)

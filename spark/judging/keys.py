@@ -22,7 +22,7 @@ from spark.reading.spans import Span
 from spark.reading.units import Kept, Unit
 from topology.plan import PlanCluster
 
-BUCKET = 1_000_000  # records whose keys are compared at once
+_BUCKET = 1_000_000  # records whose keys are compared at once
 
 
 class StateJob(NamedTuple):
@@ -38,7 +38,7 @@ class StateJob(NamedTuple):
 
     @property
     def buckets(self) -> int:
-        return max(1, -(-self.records // BUCKET))
+        return max(1, -(-self.records // _BUCKET))
 
 
 class StateFound(NamedTuple):
@@ -48,12 +48,12 @@ class StateFound(NamedTuple):
     expired: tuple[int, int] = (-1, -1)
 
 
-Side = tuple[PlanCluster, Unit]
+_Side = tuple[PlanCluster, Unit]
 Bucket = tuple[int, int]  # number of the job, of the bucket
 Read = tuple[int, Keyed, int]  # side, its keys, where its log begins if something expired, else -1
 
 
-def tasks_of(jobs: Sequence[StateJob], cluster: Callable[[str], PlanCluster]) -> list[tuple[int, int, int, Side]]:
+def tasks_of(jobs: Sequence[StateJob], cluster: Callable[[str], PlanCluster]) -> list[tuple[int, int, int, _Side]]:
     """(job, its buckets, side, what to read)."""
     return [
         (number, job.buckets, side, (cluster(unit.cluster), unit))
@@ -63,7 +63,7 @@ def tasks_of(jobs: Sequence[StateJob], cluster: Callable[[str], PlanCluster]) ->
     ]
 
 
-def read_keys(tasks: Iterable[tuple[int, int, int, Side]]) -> Iterator[tuple[Bucket, Read]]:
+def read_keys(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tuple[Bucket, Read]]:
     """Raises NotReadable, ClusterError."""
     for job, buckets, side, (cluster, unit) in tasks:
         keys, expired = _keys_in(address_of(cluster, unit), unit)
@@ -133,7 +133,7 @@ def _keys_in(address: PartitionAddress, unit: Unit) -> tuple[Keyed, int]:
     return joined(found), expired
 
 
-def _behind(sides: Sequence[Side]) -> Rewritten:
+def _behind(sides: Sequence[_Side]) -> Rewritten:
     """Which keys were written behind these ranges, on either side, as of now. Where what stood there expired, all."""
 
     def rewritten(kh: np.ndarray) -> np.ndarray:

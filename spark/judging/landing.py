@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-Word = Literal["exact", "behind", "ahead", "not there", "not known"]
-Judged = Literal["same", "told", "different", "unknown"]
+_Word = Literal["exact", "behind", "ahead", "not there", "not known"]
+_Judged = Literal["same", "told", "different", "unknown"]
 NEAR: Final = 64  # records on each side of a position that are looked at, about
 
 
@@ -29,7 +29,7 @@ class Around:
 class Landing(NamedTuple):
     """records: by how many the group would read again (behind) or leave out (ahead)."""
 
-    word: Word
+    word: _Word
     records: int | None = None
     why: str = ""
 
@@ -51,12 +51,12 @@ class Landed:
     partition: int
     committed: int | None
     translated: int | None = None
-    translation: Word = "not known"
+    translation: _Word = "not known"
     translation_records: int | None = None
     at_target: int | None = None
-    landing: Word = "not there"
+    landing: _Word = "not there"
     landing_records: int | None = None
-    judged: Judged = "unknown"
+    judged: _Judged = "unknown"
     why: str = ""
     source_fp: int | None = None
     target_fp: int | None = None
@@ -111,7 +111,7 @@ def _run(records: tuple[int, ...]) -> int:
     return next((n for n, fp in enumerate(records) if fp != records[0]), len(records))
 
 
-def judged(translation: Landing, landing: Landing, *, elsewhere: bool) -> Judged:
+def judged(translation: Landing, landing: Landing, *, elsewhere: bool) -> _Judged:
     """What this means for a verdict. elsewhere: the application reads at the target itself: its position there is its
     own."""
     if translation.word == "ahead" or (landing.word == "ahead" and not elsewhere):

@@ -25,8 +25,8 @@ from spark.judging.whose import claimed_at_source, left_out_at_source, shared, w
 from spark.judging.window import Observed, Place
 from topology.plan import PlanFlow
 
-CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
-KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
+_CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
+_KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
 _ISOLATIONS: tuple[Isolation, Isolation] = ("read_committed", "read_uncommitted")
 
 
@@ -141,7 +141,7 @@ def flow_facts(
                 f"topic {two.name} has {two.partitions} partitions on {flow.target}, {one.partitions} on {flow.source}"
             )
         a, b = ours.get(one.name, {}), theirs.get(two.name, {})
-        facts.notes += parity(one.name, (flow.source, a), (flow.target, b))
+        facts.notes += _parity(one.name, (flow.source, a), (flow.target, b))
         appended = b.get("message.timestamp.type") == "LogAppendTime"
         if appended:
             facts.notes.append(f"{one.name}: timestamps not compared, {flow.target} stamps append times")
@@ -159,13 +159,13 @@ def flow_facts(
     return facts
 
 
-def parity(topic: str, source: tuple[str, Mapping[str, str]], target: tuple[str, Mapping[str, str]]) -> Iterator[str]:
+def _parity(topic: str, source: tuple[str, Mapping[str, str]], target: tuple[str, Mapping[str, str]]) -> Iterator[str]:
     """Settings that let both sides drift apart. source, target: (alias, what is in force there)."""
     (here, a), (there, b) = source, target
-    for key in CONFIGS:
+    for key in _CONFIGS:
         if a.get(key) != b.get(key):
             yield f"{topic}: {key} is {a.get(key, 'unknown')} on {here}, {b.get(key, 'unknown')} on {there}"
-    for key in KEPT:
+    for key in _KEPT:
         ours, theirs = int(a.get(key, -1)), int(b.get(key, -1))
         if theirs >= 0 and (ours < 0 or theirs < ours):
             kept = "for ever" if ours < 0 else str(ours)

@@ -19,12 +19,12 @@ from spark.reading.spans import Span
 from spark.reading.sums import UnitSum
 from spark.reading.units import By, Unit
 
-LISTS = 256  # chunks whose batches are listed at once
-LITTLE = 100_000  # source offsets of all partitions: a second of one core by records, on both sides
-FEW = 4  # chunks of a partition that are read at once; beyond, the first is read before the others
+_LISTS = 256  # chunks whose batches are listed at once
+_LITTLE = 100_000  # source offsets of all partitions: a second of one core by records, on both sides
+_FEW = 4  # chunks of a partition that are read at once; beyond, the first is read before the others
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """What is compared in one go of a subject. again: the chunk of an earlier proof that it is, read once more."""
 
     subject: Subject
@@ -33,11 +33,11 @@ class Piece(NamedTuple):
     again: ChunkRow | None = None
 
 
-class Chunk(NamedTuple):
+class _Chunk(NamedTuple):
     """A part of a piece on both sides. reads: how often its records were compared; `low`: its head expired while it was
     read. known: batches that are the same on both sides, which need not be opened."""
 
-    piece: Piece
+    piece: _Piece
     source: Span
     target: Span
     reads: int = 0
@@ -45,24 +45,24 @@ class Chunk(NamedTuple):
     known: Matched = Matched()
 
 
-class Compared(NamedTuple):
+class _Compared(NamedTuple):
     """rows: one for every chunk. not_again: chunks of an earlier proof that are not there any more to be read again."""
 
     rows: list[ChunkRow]
     not_again: list[ChunkRow]
 
 
-def compare_chunks(subjects: Sequence[Subject], readers: Readers, *, hasty: bool = False) -> Compared:
+def compare_chunks(subjects: Sequence[Subject], readers: Readers, *, hasty: bool = False) -> _Compared:
     """Everything is read once, what differs twice. Raises ReadFailed.
 
     hasty: somebody waits. Where batches were merged on the way, three rounds come to what one would have, and a round
     of little takes as long to begin as to read; so little is read by its records at once.
     """
     pieces = [[(piece, _chunks(piece)) for piece in pieces_of(s)] for s in subjects]
-    by_records = hasty and sum(p.source.end - p.source.start for some in pieces for p, _ in some) <= LITTLE
+    by_records = hasty and sum(p.source.end - p.source.start for some in pieces for p, _ in some) <= _LITTLE
     equal = {} if by_records else _equal_batches(pieces, readers)
     rows: list[ChunkRow] = []
-    doubtful: list[Chunk] = []
+    doubtful: list[_Chunk] = []
     for of_subject in pieces:
         for _, chunks in of_subject:
             found, left = _settle(chunks, [equal.get(_key(c)) for c in chunks])
@@ -76,10 +76,10 @@ def compare_chunks(subjects: Sequence[Subject], readers: Readers, *, hasty: bool
         found, doubtful, gone = _by_records(doubtful, readers)
         rows += found
         not_again += gone
-    return Compared(rows, not_again)
+    return _Compared(rows, not_again)
 
 
-def pieces_of(subject: Subject) -> list[Piece]:
+def pieces_of(subject: Subject) -> list[_Piece]:
     """The window without the chunks of an earlier proof, in log order; those to be read again are pieces, too."""
     window, again = subject.window, {row.source: row for row in subject.again}
     pieces = []
@@ -88,38 +88,38 @@ def pieces_of(subject: Subject) -> list[Piece]:
         if row.source.end <= here and row.target.end <= there:
             continue
         if row.source.start > here or row.target.start > there:
-            pieces.append(Piece(subject, Span(here, row.source.start), Span(there, row.target.start)))
+            pieces.append(_Piece(subject, Span(here, row.source.start), Span(there, row.target.start)))
         if row.source in again and row.source.start >= here and row.target.start >= there:
-            pieces.append(Piece(subject, row.source, row.target, again[row.source]))
+            pieces.append(_Piece(subject, row.source, row.target, again[row.source]))
         here, there = row.source.end, row.target.end
     if window.source.end > here or window.target.end > there:
-        pieces.append(Piece(subject, Span(here, window.source.end), Span(there, window.target.end)))
+        pieces.append(_Piece(subject, Span(here, window.source.end), Span(there, window.target.end)))
     return pieces
 
 
-def _chunks(piece: Piece) -> list[Chunk]:
+def _chunks(piece: _Piece) -> list[_Chunk]:
     if piece.again is not None:
-        return [Chunk(piece, piece.source, piece.target)]
+        return [_Chunk(piece, piece.source, piece.target)]
     spans = cut(piece.source, piece.target, piece.subject.map, piece.subject.chunk)
-    return [Chunk(piece, *each) for each in spans]
+    return [_Chunk(piece, *each) for each in spans]
 
 
 _Key = tuple[object, ...]
-_Pieces = Sequence[Sequence[tuple[Piece, Sequence[Chunk]]]]
+_Pieces = Sequence[Sequence[tuple[_Piece, Sequence[_Chunk]]]]
 
 
-def _key(chunk: Chunk) -> _Key:
+def _key(chunk: _Chunk) -> _Key:
     return chunk.piece.subject.window.place, chunk.source, chunk.target
 
 
 def _equal_batches(pieces: _Pieces, readers: Readers) -> dict[_Key, tuple[UnitSum, UnitSum]]:
     """Chunks that are equal batch by batch. Of a partition with many chunks the first tells whether its copy holds the
     source's batches: the others need not be read twice when it does not."""
-    first: list[Chunk] = []
-    others: list[list[Chunk]] = []
+    first: list[_Chunk] = []
+    others: list[list[_Chunk]] = []
     for of_subject in pieces:
         chunks = [c for piece, some in of_subject if piece.subject.by_batches for c in some]
-        if len(chunks) > FEW:
+        if len(chunks) > _FEW:
             others.append(chunks[1:])
             chunks = chunks[:1]
         first += chunks
@@ -131,7 +131,7 @@ def _equal_batches(pieces: _Pieces, readers: Readers) -> dict[_Key, tuple[UnitSu
 
 
 def _read_batches(
-    chunks: Sequence[Chunk], readers: Readers, equal: dict[_Key, tuple[UnitSum, UnitSum]]
+    chunks: Sequence[_Chunk], readers: Readers, equal: dict[_Key, tuple[UnitSum, UnitSum]]
 ) -> set[tuple[object, ...]]:
     """Adds to `equal`; answers the places whose batches are others on the target."""
     read = read_units([unit for at, c in enumerate(chunks) for unit in _units(c, 2 * at, "batches")], readers)
@@ -147,7 +147,7 @@ def _read_batches(
     return others
 
 
-def _whole_batches(c: Chunk, read: tuple[UnitSum, UnitSum]) -> bool:
+def _whole_batches(c: _Chunk, read: tuple[UnitSum, UnitSum]) -> bool:
     """Whether batches tell something: all that are summed up lie wholly in the piece, on both sides. A chunk in which
     none begins may stand in the middle of one, which its own side counts elsewhere: its records tell."""
     for seen, span, whole in zip(read, (c.source, c.target), (c.piece.source, c.piece.target), strict=True):
@@ -158,15 +158,15 @@ def _whole_batches(c: Chunk, read: tuple[UnitSum, UnitSum]) -> bool:
 
 
 def _settle(
-    chunks: Sequence[Chunk], equal: Sequence[tuple[UnitSum, UnitSum] | None]
-) -> tuple[list[ChunkRow], list[Chunk]]:
+    chunks: Sequence[_Chunk], equal: Sequence[tuple[UnitSum, UnitSum] | None]
+) -> tuple[list[ChunkRow], list[_Chunk]]:
     """(rows of what is equal batch by batch, what has to be judged by its records), of the chunks of a piece in order.
 
     A batch counts where it begins. So the cut between a chunk that is equal by batches and one that is not moves to
     where the batches of the former begin or end: every record is compared in exactly one chunk.
     """
     rows: list[ChunkRow] = []
-    doubtful: list[Chunk] = []
+    doubtful: list[_Chunk] = []
     ends = [0, 0]  # where the chunk before ends on both sides
     for at, c in enumerate(chunks):
         own, right = equal[at], equal[at + 1] if at + 1 < len(chunks) else None
@@ -187,7 +187,7 @@ def _settle(
     return rows, doubtful
 
 
-def _with_known(chunks: Sequence[Chunk], readers: Readers) -> list[Chunk]:
+def _with_known(chunks: Sequence[_Chunk], readers: Readers) -> list[_Chunk]:
     """The chunks with those of their batches that are the same on both sides. The first of a partition tells whether
     its copy holds enough of them; lists are held of a few chunks at a time, some 60 bytes a batch."""
     places: dict[object, list[int]] = {}
@@ -205,10 +205,10 @@ def _with_known(chunks: Sequence[Chunk], readers: Readers) -> list[Chunk]:
 
 
 def _some(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (numbers[at : at + LISTS] for at in range(0, len(numbers), LISTS))
+    return (numbers[at : at + _LISTS] for at in range(0, len(numbers), _LISTS))
 
 
-def _match(chunks: list[Chunk], numbers: Sequence[int], readers: Readers) -> None:
+def _match(chunks: list[_Chunk], numbers: Sequence[int], readers: Readers) -> None:
     read = read_units([unit for at, n in enumerate(numbers) for unit in _units(chunks[n], 2 * at, "lists")], readers)
     for at, n in enumerate(numbers):
         c, source, target = chunks[n], read[2 * at], read[2 * at + 1]
@@ -220,17 +220,17 @@ def _match(chunks: list[Chunk], numbers: Sequence[int], readers: Readers) -> Non
         chunks[n] = c._replace(known=known)
 
 
-def _worth(c: Chunk) -> bool:
+def _worth(c: _Chunk) -> bool:
     """A tenth of its offsets need not be opened."""
     return 10 * sum(end - first for first, end in c.known.source) >= c.source.end - c.source.start
 
 
-def _by_records(chunks: Sequence[Chunk], readers: Readers) -> tuple[list[ChunkRow], list[Chunk], list[ChunkRow]]:
+def _by_records(chunks: Sequence[_Chunk], readers: Readers) -> tuple[list[ChunkRow], list[_Chunk], list[ChunkRow]]:
     """(rows, what to read again: without an expired head, or because a difference counts only when seen twice, chunks
     of an earlier proof that expired)."""
     read = read_units([unit for at, c in enumerate(chunks) for unit in _units(c, 2 * at, "records")], readers)
     rows: list[ChunkRow] = []
-    again: list[Chunk] = []
+    again: list[_Chunk] = []
     gone: list[ChunkRow] = []
     for at, c in enumerate(chunks):
         source, target = read[2 * at], read[2 * at + 1]
@@ -256,7 +256,7 @@ def _by_records(chunks: Sequence[Chunk], readers: Readers) -> tuple[list[ChunkRo
     return rows, again, gone
 
 
-def _whole(c: Chunk, source: UnitSum, target: UnitSum) -> tuple[ChunkSum, ChunkSum]:
+def _whole(c: _Chunk, source: UnitSum, target: UnitSum) -> tuple[ChunkSum, ChunkSum]:
     """Sums of a chunk: of its batches that were known to be the same, then of the records that were read."""
     known, target_known = c.known.sums, c.known.target_sums
     if c.piece.subject.in_place:
@@ -264,7 +264,7 @@ def _whole(c: Chunk, source: UnitSum, target: UnitSum) -> tuple[ChunkSum, ChunkS
     return known + source.sums, target_known + target.sums
 
 
-def _low(c: Chunk, source: UnitSum, target: UnitSum) -> int:
+def _low(c: _Chunk, source: UnitSum, target: UnitSum) -> int:
     """The target offset from which on both sides can still be read. A head that expires twice takes all along."""
     if c.low or not c.piece.subject.map.runs:
         return c.target.end
@@ -278,7 +278,7 @@ def _low(c: Chunk, source: UnitSum, target: UnitSum) -> int:
     return min(low, c.target.end)
 
 
-def _expired(c: Chunk, low: int) -> ChunkRow:
+def _expired(c: _Chunk, low: int) -> ChunkRow:
     """Where no target offset is lost the source's are: a tail whose copy never came."""
     count = (low - c.target.start) or (c.source.end - c.source.start if low == c.target.end else 0)
     empty, place = ChunkSum(), c.piece.subject.window.place
@@ -286,7 +286,7 @@ def _expired(c: Chunk, low: int) -> ChunkRow:
     return ChunkRow(place, c.source, c.target, empty, empty, "unverifiable", c.reads + 1, count, why)
 
 
-def _units(c: Chunk, first: int, by: By) -> Iterator[Unit]:
+def _units(c: _Chunk, first: int, by: By) -> Iterator[Unit]:
     known = (c.known.source, c.known.target) if by == "records" else ((), ())
     yield c.piece.subject.unit(0, c.source, first, by, known[0])
     yield c.piece.subject.unit(1, c.target, first + 1, by, known[1])

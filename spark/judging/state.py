@@ -32,8 +32,8 @@ from spark.reading.xxh64 import I64, U64
 
 _COLUMNS = ("kh", "offset", "fp", "vh", "hh", "ts")
 _NOTHING = print_records([Record(None, None, 0)])
-NO_KEY = int(_NOTHING.kh[0])
-TOMBSTONE = int(_NOTHING.vh[0])
+_NO_KEY = int(_NOTHING.kh[0])
+_TOMBSTONE = int(_NOTHING.vh[0])
 
 Rewritten = Callable[[U64], npt.NDArray[np.bool_]]  # hashes of keys → which of them were written behind the window
 
@@ -59,7 +59,7 @@ class Keyed:
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.vh != np.uint64(TOMBSTONE))
+        return np.asarray(self.vh != np.uint64(_TOMBSTONE))
 
 
 class Compared(NamedTuple):
@@ -69,12 +69,12 @@ class Compared(NamedTuple):
     keyless: tuple[int, int] = (0, 0)
 
 
-NO_KEYS = Keyed(*(np.empty(0, dtype=np.int64 if name in ("offset", "ts") else np.uint64) for name in _COLUMNS))
+_NO_KEYS = Keyed(*(np.empty(0, dtype=np.int64 if name in ("offset", "ts") else np.uint64) for name in _COLUMNS))
 
 
 def last_by_key(prints: Prints) -> Keyed:
     """Of records in log order."""
-    keyed = prints.kh != np.uint64(NO_KEY)
+    keyed = prints.kh != np.uint64(_NO_KEY)
     keyless = len(prints) - int(keyed.sum())
     kh, first = np.unique(prints.kh[keyed][::-1], return_index=True)
     last = len(prints) - keyless - 1 - first
@@ -85,7 +85,7 @@ def last_by_key(prints: Prints) -> Keyed:
 def joined(parts: Sequence[Keyed]) -> Keyed:
     """Of several parts of a log, in any order."""
     if not parts:
-        return NO_KEYS
+        return _NO_KEYS
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
     order = np.lexsort((columns["offset"], columns["kh"]))
     kh = columns["kh"][order]

@@ -12,7 +12,7 @@ from spark.judging.observe import FlowFacts
 from spark.judging.window import Observed
 from spark.reading.units import Unit
 
-MOST = 1_000_000  # target offsets that are looked at
+_MOST = 1_000_000  # target offsets that are looked at
 
 
 def without_lost_ends(
@@ -32,7 +32,7 @@ def without_lost_ends(
         first = o.map.to_target(end, o.target.end)
         place, flow = o.place, facts.flow
         unit = Unit(0, flow.target, place.target_topic, str(o.ids[1]), place.partition, first, o.target.end)
-        own = count(replace(unit, only=ours())) if o.target.end - first <= MOST else 0
+        own = count(replace(unit, only=ours())) if o.target.end - first <= _MOST else 0
         if not own or own < count(unit):  # somebody else's are foreign, and all of it is looked at
             found.append(o)
             continue

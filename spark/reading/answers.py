@@ -26,7 +26,7 @@ from spark.reading.ids import AS_THEY_ARE, Ids
 from spark.reading.links import Links
 from spark.reading.spans import Span
 
-FETCH_BYTES = 4 << 20
+_FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0  # without any progress
 ENDS_S = 10.0  # for a log that ends too early: a new leader knows only after a moment how far the log is committed
 
@@ -145,7 +145,7 @@ class _Asking:
             self._link = (
                 links.leader(address.topic, address.partition) if self._follower is None else links.node(self._follower)
             )
-        most = links.pace.answer_bytes(FETCH_BYTES)
+        most = links.pace.answer_bytes(_FETCH_BYTES)
         wanted = FetchPartition(address.topic_id, address.partition, position, max_bytes=most)
         self._link.send_fetch((wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack)
 

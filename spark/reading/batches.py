@@ -25,7 +25,7 @@ HEAD = HEADER.size  # 61
 MAGIC_AT = 16
 BEHIND_CRC = 21  # what the CRC is over begins here
 
-MOST = 128 << 20  # bytes that one batch may hold when it is opened, as for the replicator
+_MOST = 128 << 20  # bytes that one batch may hold when it is opened, as for the replicator
 _PIECE = 1 << 20  # bytes opened at a time
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
 
@@ -130,7 +130,7 @@ def split(records: memoryview) -> Iterator[Batch]:
         at += 12 + length
 
 
-SMALLEST = 7  # bytes of a record: length, attributes, two deltas, the lengths of key and value, the number of headers
+_SMALLEST = 7  # bytes of a record: length, attributes, two deltas, the lengths of key and value, the number of headers
 
 
 def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
@@ -142,12 +142,12 @@ def decompress(codec: int, block: memoryview, offset: int) -> bytes | memoryview
     if codec == 0:
         return block
     if codec == 1:
-        return gunzip(block, MOST)
+        return gunzip(block, _MOST)
     if codec == 2:
         return _snappy(bytes(block), offset)
     if codec in (3, 4):
         with pa.CompressedInputStream(pa.py_buffer(block), {3: "lz4", 4: "zstd"}[codec]) as stream:
-            opened, left = [], MOST
+            opened, left = [], _MOST
             while piece := stream.read(_PIECE):
                 opened.append(piece)
                 left -= len(piece)
@@ -179,7 +179,7 @@ def located(
     """The same of decompressed payloads, and what their headers say; of each batch one, in every argument."""
     joined = np.frombuffer(b"".join((*bodies, bytes(16))), dtype=np.uint8)
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
-    impossible = np.flatnonzero((counts < 0) | (counts * SMALLEST > lengths))
+    impossible = np.flatnonzero((counts < 0) | (counts * _SMALLEST > lengths))
     if len(impossible):  # memory is taken for what is announced
         first = int(impossible[0])
         raise CorruptBatch(int(bases[first]), f"{int(counts[first])} records in {int(lengths[first])} bytes")
@@ -277,7 +277,7 @@ def _skip_varint(body: bytes | memoryview, at: int) -> int:
 
 
 def _snappy(block: bytes, offset: int) -> bytes:
-    codec, left = pa.Codec("snappy"), MOST
+    codec, left = pa.Codec("snappy"), _MOST
     if not block.startswith(_SNAPPY_JAVA):
         return bytes(codec.decompress(block, _snappy_size(block, left, offset)))
     at, out = 16, []  # magic 8, version 4, compatible 4; then (size i32, raw snappy) blocks
@@ -304,4 +304,4 @@ def _snappy_size(block: bytes, left: int, offset: int) -> int:
 
 
 def _too_large(offset: int) -> CorruptBatch:
-    return CorruptBatch(offset, f"it holds more than {MOST} bytes, which is more than a proof opens")
+    return CorruptBatch(offset, f"it holds more than {_MOST} bytes, which is more than a proof opens")

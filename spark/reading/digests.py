@@ -25,7 +25,7 @@ from spark.reading.batches import HEAD, Batch
 from spark.reading.heads import HEAD_TYPE, Heads, last_offsets
 from spark.reading.xxh64 import I64, U64, hash_longs
 
-KEPT = 0x0F  # attributes: codec and kind of timestamp
+_KEPT = 0x0F  # attributes: codec and kind of timestamp
 hash_payload = xxhash.xxh3_64_intdigest
 
 
@@ -70,7 +70,7 @@ def digest_of(batch: Batch) -> int:
     """64 bits over what a copy keeps of a batch: the plain form that `digests` is tested against."""
     facts = (
         (batch.last_offset - batch.base_offset) << 32 | batch.count,
-        (len(batch.raw) - HEAD) << 32 | batch.attributes & KEPT,
+        (len(batch.raw) - HEAD) << 32 | batch.attributes & _KEPT,
         batch.first_timestamp,
         batch.max_timestamp,
     )
@@ -87,7 +87,7 @@ def digests(heads: Heads, payloads: Sequence[int]) -> Digests:
     )
     size = length - (HEAD - 12)
     digest = np.array(payloads, dtype=np.uint64)
-    for fact in (delta << 32 | count, size << 32 | attributes & KEPT, first, newest):
+    for fact in (delta << 32 | count, size << 32 | attributes & _KEPT, first, newest):
         digest = hash_longs(fact.view(np.uint64), digest)
     return Digests(heads["base"].astype(np.int64), last_offsets(heads), count, first, newest, size, digest)
 

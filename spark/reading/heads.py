@@ -42,7 +42,7 @@ assert HEAD_TYPE.itemsize == HEAD
 
 Heads: TypeAlias = npt.NDArray[np.void]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-CODEC, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+CODEC, APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _LENGTH_AT = 8
 
 
@@ -117,7 +117,7 @@ def that_count(
     between answers (Java consumer, CompletedFetch).
     """
     attributes = heads["attributes"].astype(np.int64)
-    counts: Mask = (heads["count"] > 0) & ((attributes & CONTROL) == 0)
+    counts: Mask = (heads["count"] > 0) & ((attributes & _CONTROL) == 0)
     if skip:
         left_out = np.isin(heads["producer"], list(skip))
         counts &= ~(left_out if claims is None else left_out & claimed(heads, claims))
@@ -150,12 +150,12 @@ def claimed(heads: Heads, claims: Claims) -> Mask:
 def _aborted(records: memoryview, edges: Sequence[int], heads: Heads, listed: Sequence[tuple[int, int]]) -> Mask:
     found = np.zeros(len(heads), dtype=bool)
     ahead, running = sorted(listed, key=lambda transaction: transaction[1]), set[int]()
-    some = np.flatnonzero(heads["attributes"] & (TRANSACTIONAL | CONTROL))
+    some = np.flatnonzero(heads["attributes"] & (_TRANSACTIONAL | _CONTROL))
     rows = zip(
         some.tolist(),
         last_offsets(heads)[some].tolist(),
         heads["producer"][some].tolist(),
-        (heads["attributes"][some] & CONTROL != 0).tolist(),
+        (heads["attributes"][some] & _CONTROL != 0).tolist(),
         strict=True,
     )
     for row, last, producer, control in rows:

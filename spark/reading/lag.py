@@ -15,7 +15,7 @@ from topology.quantities import duration_text
 
 log = logging.getLogger("watershed.verify")
 
-LOOK_S = 1.0  # between two looks at the reports
+_LOOK_S = 1.0  # between two looks at the reports
 STALE_MS = 30_000  # a report that is older says nothing of now
 
 
@@ -38,7 +38,7 @@ class Pause:
         return worst if worst > self.most_ms else None
 
 
-class Follower(Protocol):
+class _Follower(Protocol):
     """Reports as they come in."""
 
     def read(self) -> list[PartitionStatus]: ...
@@ -55,7 +55,7 @@ class LagHold:
         self,
         pauses: tuple[Pause, ...],
         patience_s: float,
-        follow: Callable[[PlanCluster], Follower] = lambda cluster: StatusFollower(connection_settings(cluster)),
+        follow: Callable[[PlanCluster], _Follower] = lambda cluster: StatusFollower(connection_settings(cluster)),
         say: Callable[[str], None] = log.warning,
     ) -> None:
         self._pauses, self._left, self._say = pauses, patience_s, say
@@ -71,8 +71,8 @@ class LagHold:
             if began is None:
                 began = time.monotonic()
                 self._say(f"reading waits: {why}")
-            time.sleep(LOOK_S)
-            self._left -= LOOK_S
+            time.sleep(_LOOK_S)
+            self._left -= _LOOK_S
         if began is not None:
             held = time.monotonic() - began
             self.held_s += held
@@ -88,7 +88,7 @@ class LagHold:
             follower.close()
 
     def _why(self) -> str | None:
-        if time.monotonic() - self._looked >= LOOK_S:
+        if time.monotonic() - self._looked >= _LOOK_S:
             self._looked = time.monotonic()
             for alias, follower in self._followers.items():
                 self.tell(follower.read(), alias)

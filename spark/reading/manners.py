@@ -108,7 +108,7 @@ def _leaders(settings: ConnectionSettings, topics: list[str]) -> dict[tuple[str,
 
 
 @dataclass(slots=True)
-class Visit:
+class _Visit:
     """A task while it runs: its links, and one pace for each cluster however many links there are."""
 
     manners: Manners
@@ -130,7 +130,7 @@ class Visit:
             self.hold.close()
 
 
-_visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
+_visit: ContextVar[_Visit | None] = ContextVar("visit", default=None)
 
 
 class Politely(Generic[Row, Result]):
@@ -140,7 +140,7 @@ class Politely(Generic[Row, Result]):
         self._manners, self._task = manners, task
 
     def __call__(self, rows: Iterator[Row]) -> Iterator[Result]:
-        visit = Visit(self._manners)
+        visit = _Visit(self._manners)
         before = _visit.set(visit)
         try:
             yield from self._task(rows)

@@ -20,15 +20,15 @@ from spark.reading.xxh64 import I64
 
 LISTED = 8 << 10  # bytes of a batch as stored; the worker merges smaller ones
 
-Spans = tuple[tuple[int, int], ...]
+_Spans = tuple[tuple[int, int], ...]
 
 
 class Matched(NamedTuple):
     """Offsets (first, end) of matched batches on both sides, in order, as many on one as on the other, and their
     sums."""
 
-    source: Spans = ()
-    target: Spans = ()
+    source: _Spans = ()
+    target: _Spans = ()
     sums: ChunkSum = ChunkSum()
     target_sums: ChunkSum = ChunkSum()
 
@@ -69,7 +69,7 @@ def _inside(digests: Digests, span: Span) -> Digests:
     return rows_of(digests, np.flatnonzero((digests.base >= span.start) & (digests.last < span.end)))
 
 
-def _spans(*sides: Digests) -> tuple[Spans, ...]:
+def _spans(*sides: Digests) -> tuple[_Spans, ...]:
     """Offsets of the batches on each side; those that follow one another without a hole on any of them as one."""
     count = len(sides[0])
     if not count:

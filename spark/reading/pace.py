@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-BURST_S = 0.25  # what one answer may hold of a rate
-SMALLEST = 128 << 10  # bytes of an answer, where a broker's quota for us left no room for what was asked for
-CAREFUL_S = 60.0  # since then
+_BURST_S = 0.25  # what one answer may hold of a rate
+_SMALLEST = 128 << 10  # bytes of an answer, where a broker's quota for us left no room for what was asked for
+_CAREFUL_S = 60.0  # since then
 
 
 class Pace:
@@ -29,10 +29,10 @@ class Pace:
 
     def answer_bytes(self, most: int) -> int:
         """How many bytes one answer should bring at most; a broker sends one whole batch all the same."""
-        if time.monotonic() - self._no_room < CAREFUL_S:
-            most = min(most, max(self._seen // 8, SMALLEST))
+        if time.monotonic() - self._no_room < _CAREFUL_S:
+            most = min(most, max(self._seen // 8, _SMALLEST))
         most = most if self._largest is None else min(most, self._largest)
-        return most if self._rate is None else max(1, min(most, int(self._rate * BURST_S)))
+        return most if self._rate is None else max(1, min(most, int(self._rate * _BURST_S)))
 
     def took(self, size: int, throttle_ms: int = 0) -> None:
         """An answer of so many bytes came; throttle_ms: for how long the broker asks to be left alone (KIP-219)."""

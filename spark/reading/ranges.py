@@ -36,9 +36,9 @@ from spark.reading.xxh64 import I64
 
 __all__ = ["Expired", "PartitionAddress", "read_all", "read_batches", "read_digests", "read_prints"]
 
-BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
-OPENED_BYTES = 64 << 20  # of decompressed batches that are hashed together
-BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
+_BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
+_OPENED_BYTES = 64 << 20  # of decompressed batches that are hashed together
+_BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
 
 
 def read_prints(
@@ -56,7 +56,7 @@ def read_prints(
             check(answer.records, answer.edges, heads)
             rows = np.flatnonzero(_wanted(address, span, answer, heads, left_out))
             records = np.cumsum(heads["count"][rows], dtype=np.int64)
-            turns = np.flatnonzero(np.diff(records // BLOCK_RECORDS)) + 1
+            turns = np.flatnonzero(np.diff(records // _BLOCK_RECORDS)) + 1
             for block in np.split(rows, turns) if len(rows) else ():
                 yield from _prints(address, answer, heads, block, span)
 
@@ -81,7 +81,7 @@ def read_digests(address: PartitionAddress, span: Span) -> Iterator[Digests]:
             else:
                 waiting.append(heads[wanted])
                 payloads += [hashes[row] for row in np.flatnonzero(wanted).tolist()]
-            if len(payloads) >= BLOCK_BATCHES:
+            if len(payloads) >= _BLOCK_BATCHES:
                 yield digests(np.concatenate(waiting), payloads)
                 waiting, payloads = [], []
     if payloads:
@@ -148,7 +148,7 @@ def _prints(address: PartitionAddress, answer: Answer, heads: Heads, rows: I64, 
             block = records[edges[row] + HEAD : edges[row + 1]]
             bodies.append(decompress(codecs[row], block, int(heads["base"][row])))
             size += len(bodies[-1])
-            if size >= OPENED_BYTES or index + 1 == len(rows):
+            if size >= _OPENED_BYTES or index + 1 == len(rows):
                 yield _printed(address, heads[rows[begun : index + 1]], bodies).between(span.start, span.end)
                 bodies, begun, size = [], index + 1, 0
     except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:

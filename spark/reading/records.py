@@ -14,7 +14,7 @@ from spark.reading.schema_ids import translated
 from spark.reading.spans import Span
 from spark.reading.xxh64 import Bytes
 
-Header = tuple[bytes, bytes | None]
+_Header = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WholeRecord:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[Header, ...]
+    headers: tuple[_Header, ...]
     fp: int
     key_hash: int
 
@@ -56,7 +56,7 @@ def _cut(data: Bytes, at: int, length: int) -> bytes | None:
     return None if length < 0 else bytes(data[at : at + length].tobytes())
 
 
-def _headers(packed: bytes) -> Iterator[Header]:
+def _headers(packed: bytes) -> Iterator[_Header]:
     """As a record batch stores them: count, then for each the length and bytes of name and value (-1: null)."""
     count, at = read_zigzag(packed, 0)
     for _ in range(count):

@@ -77,7 +77,7 @@ def last_offset(block: Digests | Prints) -> int:
     return int(block.last[-1] if isinstance(block, Digests) else block.offset[-1])
 
 
-def between_known(prints: Prints, known: Sequence[tuple[int, int]]) -> int:
+def _between_known(prints: Prints, known: Sequence[tuple[int, int]]) -> int:
     """What is added to a run's `order`, so that a record that has moved over batches that were not opened differs: the
     sum of (number of such spans before a record) * fp, in a weight of its own."""
     before = np.searchsorted(np.array([first for first, _ in known], dtype=np.int64), prints.offset)
@@ -115,7 +115,7 @@ class _Running:
             prints = block.between(unit.start, unit.end).without(unit.left_out)
             sums = sum_prints(prints, base=base)
             if unit.around_known and not unit.in_place:
-                self._between += between_known(prints, unit.left_out)
+                self._between += _between_known(prints, unit.left_out)
         self._sums = self._sums.joined_in_place(sums) if unit.in_place else self._sums + sums
 
     def finished(self, unit: Unit, state: str = "read", detail: str = "", log_start: int = -1) -> UnitSum:

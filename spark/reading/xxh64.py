@@ -15,7 +15,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-LONG = 160  # bytes; from here one C call a string is cheaper than a step a stripe
+_LONG = 160  # bytes; from here one C call a string is cheaper than a step a stripe
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -33,7 +33,7 @@ def hash_slices(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
     result = np.empty(len(starts), dtype=np.uint64)
     if len(starts) == 0:
         return result
-    long = lengths > LONG
+    long = lengths > _LONG
     if long.any():
         pick = np.flatnonzero(long)
         result[pick] = _hash_long(data, starts[pick], lengths[pick], seeds[pick])

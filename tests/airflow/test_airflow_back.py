@@ -56,7 +56,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(Order, "migration", migration)
     monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
+    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(watershed_waves, "chain_of", lambda _plan: world.chain())  # type: ignore[attr-defined]

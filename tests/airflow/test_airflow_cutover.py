@@ -81,7 +81,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     monkeypatch.setattr(Order, "migration", migration)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
     monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
+    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
     for module in (watershed_cutover, watershed_steps):
         monkeypatch.setattr(module, "frozen_plan", lambda plan: FrozenPlan(plan, state))
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby

@@ -68,7 +68,7 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(Order, "migration", migration)
     monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "LOOK_S", 0.01)
+    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
     monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
     monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_detail: None)

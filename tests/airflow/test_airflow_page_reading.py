@@ -103,9 +103,9 @@ def test_half_a_reading_is_not_told(script: Script, reader: Reader) -> None:
 
 def test_nobody_looks_and_the_thread_ends(script: Script, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: reader.look().answered_at)
-    monkeypatch.setattr("plugins.watershed_page_reading.IDLE_S", 0.0)
+    monkeypatch.setattr("plugins.watershed_page_reading._IDLE_S", 0.0)
     until(lambda: not script.open)
-    monkeypatch.setattr("plugins.watershed_page_reading.IDLE_S", 90.0)
+    monkeypatch.setattr("plugins.watershed_page_reading._IDLE_S", 90.0)
     asked_before = script.asked
     until(lambda: reader.look() and script.asked > asked_before)
 

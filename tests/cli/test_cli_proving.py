@@ -97,7 +97,7 @@ def test_the_application_of_the_history_proves_the_tail(here: Path) -> None:
 
 @pytest.mark.parametrize("mood", ["dies", "fails", "hangs"])
 def test_one_that_comes_to_no_verdict_is_replaced(here: Path, mood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.proving.BEGIN", 0.5)
+    monkeypatch.setattr("cli.proving._BEGIN", 0.5)
     with Proofs(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         (here / "mood").write_text(mood)

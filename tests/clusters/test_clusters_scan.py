@@ -219,8 +219,8 @@ def test_many_topics_in_batches(
 ) -> None:
     from clusters import survey
 
-    monkeypatch.setattr(survey, "TOPICS_A_REQUEST", 2)
-    monkeypatch.setattr(survey, "PARTITIONS_A_REQUEST", 2)
+    monkeypatch.setattr(survey, "_TOPICS_A_REQUEST", 2)
+    monkeypatch.setattr(survey, "_PARTITIONS_A_REQUEST", 2)
     names = [f"{topic_name}-{number}" for number in range(5)]
     for name in names:
         site.admin.create_topic(name, 3)

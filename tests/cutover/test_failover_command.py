@@ -107,7 +107,7 @@ def listening() -> Iterator[int]:
 
 
 def test_a_source_that_refuses_or_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutover.live.failover.ANSWER_S", 0.2)
+    monkeypatch.setattr("cutover.live.failover._ANSWER_S", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         closed = gone.getsockname()[1]
     with listening() as hanging:

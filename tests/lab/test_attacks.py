@@ -46,7 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> 
     path = tmp_path / "topology"
     path.write_text(program)
     path.chmod(0o755)
-    monkeypatch.setattr(scene, "TOPOLOGY", path)
+    monkeypatch.setattr(scene, "_TOPOLOGY", path)
 
 
 def verdict(number: int, tmp_path: Path, bootstrap: dict[str, str] | None = None) -> Verdict:
@@ -99,7 +99,7 @@ def test_a_product_that_copies_and_refuses_nothing_holds_nothing(
     number: int, word: str, kafka_pair: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, tmp_path, SILENT)
-    monkeypatch.setattr(scene, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(scene, "_PATIENCE_S", 0.5)
     found = verdict(number, tmp_path, {alias: each.bootstrap for alias, each in kafka_pair.clusters.items()})
     assert found.word == word, found.line
 

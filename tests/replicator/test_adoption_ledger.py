@@ -70,7 +70,7 @@ def test_parts_count_only_when_a_claim_names_their_order() -> None:
 
 
 def test_a_part_that_is_not_there_in_whole_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "BLOCK_STRETCHES", 1)
+    monkeypatch.setattr(stored, "_BLOCK_STRETCHES", 1)
     both = records(MM2)
     assert len(both) == 2
     assert foreign_in(both) == {PartOf(KEY, "mm2"): MM2}

@@ -35,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> It
     monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
     monkeypatch.setitem(WITH, "bare", request.param == "bare")
     monkeypatch.setattr(filling, "RECORDS", 5)
-    monkeypatch.setattr(filling, "DELETE_EVERY", 20)
+    monkeypatch.setattr(filling, "_DELETE_EVERY", 20)
     monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
     monkeypatch.setattr(advance, "_FETCH_MS", 1)
     monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
@@ -263,7 +263,7 @@ def test_compacted_only_is_refused_by_delete_records_too() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_stopped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(filling, "_PROGRESS_S", 0.0)
     there, stop, told = cluster(), threading.Event(), list[Filling]()
 
     def progress(how_far: Filling) -> None:

@@ -110,7 +110,7 @@ def test_stopped_in_between_it_says_where() -> None:
 
 def test_a_long_gap_of_transactions_is_stopped_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever hands the partition over, or pauses the flow, waits for it."""
-    monkeypatch.setattr(advance, "AT_ONCE", 10)
+    monkeypatch.setattr(advance, "_AT_ONCE", 10)
     there, stop = target(2), threading.Event()
 
     def stops(execute: Callable[[], Any]) -> Any:

@@ -213,7 +213,7 @@ def test_a_zombie_that_wakes_up_in_front_of_every_request(way: Way, version: int
 def test_workers_that_fight_for_a_gap(way: Way, version: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They disturb each other, and come to an end before anybody gives up."""
     monkeypatch.setattr(advance, "time", time)
-    monkeypatch.setattr(advance, "LEASE_S", 0.02)
+    monkeypatch.setattr(advance, "_LEASE_S", 0.02)
     monkeypatch.setattr(advance, "OTHERS_S", 0.3)
     there, lost = target(version), []
 
@@ -290,7 +290,7 @@ def test_another_coordinator_fences_the_markers_of_the_one_before_and_is_learnt(
 
 
 def test_an_epoch_that_runs_out_gives_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advance, "LAST_EPOCH", 20)
+    monkeypatch.setattr(advance, "_LAST_EPOCH", 20)
     there = target(2)
     there.coordinator.last_epoch = 30
     working, _ = filler(there, "markers", 2)
@@ -305,7 +305,7 @@ def test_what_a_dead_worker_left_with_the_id_before_is_fenced_before_another_is_
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It died at the last epoch, in front of which its successor would begin with another producer id."""
-    monkeypatch.setattr(advance, "LAST_EPOCH", 20)
+    monkeypatch.setattr(advance, "_LAST_EPOCH", 20)
     moment, arrived = 0, True
     while arrived:
         there = target(2)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 24
 # Placements are decided every two seconds here, and every minute in life.
-OFTEN = "import replicator.worker; replicator.worker.PLACED_EVERY_S = 2.0"
+OFTEN = "import replicator.worker; replicator.worker._PLACED_EVERY_S = 2.0"
 
 
 def until(condition: Callable[[], object], seconds: float = 180) -> None:

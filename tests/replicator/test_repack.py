@@ -281,7 +281,7 @@ def test_small_batches_that_hold_much_pass_as_they_are() -> None:
 
 
 def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repack, "OPENED", 300_000)
+    monkeypatch.setattr(repack, "_OPENED", 300_000)
     log = [data(2 * at, offsets=(1,), size=100_000, codec="gzip") for at in range(7)]
     position, answers = 0, []
     while position < 14:
@@ -293,7 +293,7 @@ def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: py
 
 
 def test_behind_the_bound_what_can_pass_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repack, "OPENED", MERGED)
+    monkeypatch.setattr(repack, "_OPENED", MERGED)
     huge = [data(at, size=MERGED, codec="gzip") for at in range(2)]
     sifted = sift(answer(*huge, data(2), data(3), data(4)), 0)
     assert spans(sifted) == [(at, 1) for at in range(5)]
@@ -328,7 +328,7 @@ def test_one_large_batch_is_opened_at_a_time(end: str, monkeypatch: pytest.Monke
     """Several fetchers at once would each hold several times what a large batch holds."""
     turn, held = Turn(), list[bool]()
     monkeypatch.setattr(repack, "_LARGE", turn)
-    monkeypatch.setattr(repack, "OPENED", 50_000)
+    monkeypatch.setattr(repack, "_OPENED", 50_000)
     monkeypatch.setattr(codecs, "MOST", 99_000 if end == "refused" else 1_000_000)
 
     def observed(*args: Any) -> Batch:
@@ -358,7 +358,7 @@ def test_many_records_are_large(count: int, taken: int, monkeypatch: pytest.Monk
     """A record of seven bytes takes 150 of memory."""
     turn = Turn()
     monkeypatch.setattr(repack, "_LARGE", turn)
-    monkeypatch.setattr(repack, "OPENED", 150_000)
+    monkeypatch.setattr(repack, "_OPENED", 150_000)
     sift(answer(sealed(with_attributes(data(0, count, size=1, codec="gzip"), 0x09))), 0)
     assert (turn.taken, turn.held) == (taken, False)
 
@@ -371,7 +371,7 @@ def test_what_is_refused_keeps_nothing_that_was_opened(monkeypatch: pytest.Monke
 
 
 def test_records_that_are_too_many_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_RECORDS", 1_000)
+    monkeypatch.setattr(records, "_MOST_RECORDS", 1_000)
     many = with_attributes(data(0, 1_001, codec="gzip"), 0x09)  # LogAppendTime: it has to be opened
     sifted = sift(answer(sealed(many)), 0)
     assert isinstance(sifted.refused, Oversized)

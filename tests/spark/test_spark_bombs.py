@@ -15,7 +15,7 @@ BOUND = 1 << 20
 
 @pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD], ids=codecs.NAMES.__getitem__)
 def test_a_batch_is_opened_to_the_bound_and_no_further(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "MOST", BOUND)
+    monkeypatch.setattr(batches, "_MOST", BOUND)
     fits, bomb = (memoryview(codecs.compress(codec, bytes(size))) for size in (BOUND, 64 * BOUND))
     assert bytes(decompress(codec, fits, 7)) == bytes(BOUND)
     with pytest.raises((CorruptBatch, ValueError), match=f"holds more than {BOUND} bytes"):
@@ -28,6 +28,6 @@ def test_raw_snappy_that_promises_much_is_refused_before_room_is_made() -> None:
 
 
 def test_members_of_gzip_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "MOST", BOUND)
+    monkeypatch.setattr(batches, "_MOST", BOUND)
     with pytest.raises(ValueError, match=f"more than {BOUND} bytes"):
         decompress(codecs.GZIP, memoryview(gzip.compress(bytes(BOUND // 2)) * 3), 7)

@@ -180,7 +180,7 @@ def test_what_was_done_to_a_copy_is_found(
     append(scene.settings["onprem"], scene.topic, {n: packed(log) for n, log in enumerate(logs)})
     copies = {n: packed(mutate(logs[n]), (50,), "gzip") for n, (mutate, _) in enumerate(MUTATIONS.values())}
     append(scene.settings["cloud"], scene.copy, copies)
-    monkeypatch.setattr(inferred, "HERE_AND_NOW", 0)  # Spark's tasks sample, too
+    monkeypatch.setattr(inferred, "_HERE_AND_NOW", 0)  # Spark's tasks sample, too
     document = scene.verify(wait=0.0, chunk=1_000)
     for number, (name, (_, expected)) in enumerate(MUTATIONS.items()):
         [counts] = [each for each in document["window"]["partitions"] if each["partition"] == number]

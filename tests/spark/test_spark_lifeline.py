@@ -137,7 +137,7 @@ import sys, threading
 from spark.lifeline import hold
 from spark.progress import Line
 import spark.lifeline
-spark.lifeline.END_S = 0.2
+spark.lifeline._END_S = 0.2
 stop = threading.Event()
 held = hold(Line("127.0.0.1", int(sys.argv[1]), sys.argv[2]), {"place": 0, "id": "task"}, stop)
 print("began", flush=True)

@@ -77,9 +77,9 @@ def served(monkeypatch: pytest.MonkeyPatch, three: Lab) -> Counter[int]:
         return answers
 
     monkeypatch.setattr(Connection, "receive_fetch", counted)
-    monkeypatch.setattr(spark.reading.answers, "FETCH_BYTES", 200_000)
-    monkeypatch.setattr(spark.reading.ranges, "BLOCK_BATCHES", 5)
-    monkeypatch.setattr(spark.reading.ranges, "BLOCK_RECORDS", 500)
+    monkeypatch.setattr(spark.reading.answers, "_FETCH_BYTES", 200_000)
+    monkeypatch.setattr(spark.reading.ranges, "_BLOCK_BATCHES", 5)
+    monkeypatch.setattr(spark.reading.ranges, "_BLOCK_RECORDS", 500)
     return found
 
 

@@ -206,7 +206,7 @@ def holes(log: list[Record], *gone: int) -> list[Record]:
 
 @pytest.mark.parametrize("bucket", [1, 7, 1_000_000])
 def test_a_partition_with_a_chunk_that_differs_is_judged_by_its_keys(bucket: int) -> None:
-    with patch.object(keys, "BUCKET", bucket):
+    with patch.object(keys, "_BUCKET", bucket):
         found = Compacted([*LOG, FILL], holes(LOG, 3, 30, 31)).prove()
         assert (found.judgement.verdict, found.judgement.total.proven) == ("proven", 10)
         assert found.judgement.by_state == {PLACE}

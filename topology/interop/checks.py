@@ -10,7 +10,7 @@ from topology.interop.imported import ImportedCluster
 from topology.interop.mirror import End, Pair
 from topology.interop.said import Notes, true
 
-RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
+_RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
 
 
 def check_pairs(pairs: Sequence[Pair], notes: Notes) -> None:
@@ -53,7 +53,7 @@ def check_pairs(pairs: Sequence[Pair], notes: Notes) -> None:
 
 def check_aliases(ends: Mapping[End, Span], notes: Notes) -> None:
     for end, place in ends.items():
-        if end.name.lower() in RELATIVE:
+        if end.name.lower() in _RELATIVE:
             notes.say(
                 "CLU103",
                 f"the alias `{end.name}` says a role, not a place: the file at the other site calls another cluster so",

@@ -31,7 +31,7 @@ _CLIENT = re.compile(r"(?:(?:source|target)\.)?(?:consumer|producer|admin)\..+")
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
+class _Connector:
     """`kind` is Source, Checkpoint or Heartbeat; `config` as it stands, `where` its place."""
 
     kind: str
@@ -89,18 +89,18 @@ def read(documents: tuple[Document, ...]) -> Imported:
     )
 
 
-def _connectors(document: Document, notes: Notes) -> Iterator[Connector]:
+def _connectors(document: Document, notes: Notes) -> Iterator[_Connector]:
     if document.tree is None:
         said = {each.name: each for each in read_properties(document.text, document.file, notes)}
         found = _CLASS.fullmatch(said["connector.class"].text.strip()) if "connector.class" in said else None
         if found is not None:
-            yield Connector(found[1], said, said["connector.class"].key)
+            yield _Connector(found[1], said, said["connector.class"].key)
         return
     for tree in documents_of(document, notes):
         yield from _within(tree, notes)
 
 
-def _within(node: Node, notes: Notes) -> Iterator[Connector]:
+def _within(node: Node, notes: Notes) -> Iterator[_Connector]:
     """Wherever a configuration of one of the three classes stands."""
     todo = [node]
     while todo:
@@ -125,10 +125,10 @@ def _within(node: Node, notes: Notes) -> Iterator[Connector]:
         running = state is None or state.text.lower() not in ("paused", "stopped")
         running = running and true(settings.get("enabled"), True)
         assert named is not None, "found in it"
-        yield Connector(found[1], settings, named.key, running)
+        yield _Connector(found[1], settings, named.key, running)
 
 
-def _judge(connector: Connector, notes: Notes) -> None:
+def _judge(connector: _Connector, notes: Notes) -> None:
     """Unknown settings, and why known ones stay behind."""
     for end in ("source", "target"):
         if f"{end}.cluster.alias" not in connector.config and not (end == "target" or connector.kind == "Heartbeat"):
@@ -160,7 +160,7 @@ def _judge(connector: Connector, notes: Notes) -> None:
         notes.leave(f"`{said.name}`", why, said.span)
 
 
-def _cluster(end: End, connectors: list[Connector], notes: Notes) -> ImportedCluster:
+def _cluster(end: End, connectors: list[_Connector], notes: Notes) -> ImportedCluster:
     """The first connector that says how to connect to it counts."""
     client: dict[str, Said] = {}
     for each in connectors:
@@ -174,8 +174,8 @@ def _cluster(end: End, connectors: list[Connector], notes: Notes) -> ImportedClu
     return ImportedCluster(end.alias, bootstrap, security=security_of(end.alias, client, notes))
 
 
-def _pairs(connectors: list[Connector], ends: dict[str, End], notes: Notes) -> list[Pair]:
-    by_pair: dict[tuple[str, str], dict[str, Connector]] = {}
+def _pairs(connectors: list[_Connector], ends: dict[str, End], notes: Notes) -> list[Pair]:
+    by_pair: dict[tuple[str, str], dict[str, _Connector]] = {}
     for each in connectors:
         kinds = by_pair.setdefault(each.pair, {})
         if each.kind in kinds:
@@ -210,7 +210,7 @@ def _pairs(connectors: list[Connector], ends: dict[str, End], notes: Notes) -> l
     return pairs
 
 
-def _plain(connector: Connector) -> dict[str, Said]:
+def _plain(connector: _Connector) -> dict[str, Said]:
     """Settings by the names that `mirror` reads; `source.consumer.` wins over `consumer.`."""
     out = {keys.RENAMED.get(key, key): said for key, said in connector.config.items()}
     for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):

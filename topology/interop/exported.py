@@ -28,7 +28,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class _Target:
     """A format to write; `module` has `write(topology) -> Exported`."""
 
     name: str
@@ -41,12 +41,12 @@ class Target:
         return function
 
 
-TARGETS: tuple[Target, ...] = (
-    Target("mm2", "MirrorMaker 2 properties", "topology.interop.mm2_export"),
-    Target(
+TARGETS: tuple[_Target, ...] = (
+    _Target("mm2", "MirrorMaker 2 properties", "topology.interop.mm2_export"),
+    _Target(
         "strimzi", "Strimzi KafkaMirrorMaker2 resources (v1), one for each target", "topology.interop.strimzi_export"
     ),
-    Target("cluster-linking", "properties of cluster links, one for each flow", "topology.interop.linking_export"),
+    _Target("cluster-linking", "properties of cluster links, one for each flow", "topology.interop.linking_export"),
 )
 
 

@@ -20,7 +20,7 @@ from topology.interop.imported import Imported
 from topology.nodes import MAX_BYTES, Node, parse
 
 SUFFIXES = (".properties", ".yaml", ".yml", ".json", ".tf", ".conf", ".config", ".cfg")
-MAX_FILES = 200
+_MAX_FILES = 200
 
 
 class Document:
@@ -65,7 +65,7 @@ def child(node: Node | None, name: str) -> Node | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class _Format:
     """`what` completes `this reads …` for people; `module` has `recognises` and `read`."""
 
     name: str
@@ -83,13 +83,13 @@ class Format:
         return function
 
 
-FORMATS: tuple[Format, ...] = (
-    Format("terraform", "Terraform files with a confluent_cluster_link", "topology.interop.linking_terraform"),
-    Format("strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "topology.interop.strimzi"),
-    Format("connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "topology.interop.connect"),
-    Format("mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "topology.interop.mm2"),
-    Format("replicator", "Confluent Replicator's connectors (JSON, properties)", "topology.interop.replicator"),
-    Format("cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking"),
+FORMATS: tuple[_Format, ...] = (
+    _Format("terraform", "Terraform files with a confluent_cluster_link", "topology.interop.linking_terraform"),
+    _Format("strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "topology.interop.strimzi"),
+    _Format("connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "topology.interop.connect"),
+    _Format("mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "topology.interop.mm2"),
+    _Format("replicator", "Confluent Replicator's connectors (JSON, properties)", "topology.interop.replicator"),
+    _Format("cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking"),
 )
 
 
@@ -98,10 +98,10 @@ def import_path(path: Path, wanted: str | None = None) -> Imported:
 
     Raises UnreadableTopology for what is none of the formats, not text, too large, or several formats at once.
     """
-    documents = tuple(Document(str(file), read_text(file)) for file in _files(path))
+    documents = tuple(Document(str(file), _read_text(file)) for file in _files(path))
     if wanted is not None:
         return next(each for each in FORMATS if each.name == wanted).read(documents)
-    found = [(document, format_of(document)) for document in documents]
+    found = [(document, _format_of(document)) for document in documents]
     known = [(document, each) for document, each in found if each is not None]
     if not known:
         raise UnreadableTopology(f"{path}: {_nothing(documents)}; `topology import` reads {_list()}")
@@ -115,17 +115,17 @@ def import_path(path: Path, wanted: str | None = None) -> Imported:
 def import_text(text: str, file: str) -> Imported:
     """The same for a text. Raises UnreadableTopology."""
     document = Document(file, text)
-    chosen = format_of(document)
+    chosen = _format_of(document)
     if chosen is None:
         raise UnreadableTopology(f"{file}: {_nothing((document,))}; `topology import` reads {_list()}")
     return chosen.read((document,))
 
 
-def format_of(document: Document) -> Format | None:
+def _format_of(document: Document) -> _Format | None:
     return next((each for each in FORMATS if each.recognises(document)), None)
 
 
-def read_text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """UTF-8, or else ISO 8859-1, in which Java reads properties. Raises UnreadableTopology."""
     try:
         size = path.stat().st_size
@@ -148,8 +148,8 @@ def _files(path: Path) -> tuple[Path, ...]:
     found = tuple(sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file()))
     if not found:
         raise UnreadableTopology(f"{path}: a directory without files to import ({', '.join(SUFFIXES)})")
-    if len(found) > MAX_FILES:
-        raise UnreadableTopology(f"{path}: {len(found)} files; at most {MAX_FILES} are imported at once")
+    if len(found) > _MAX_FILES:
+        raise UnreadableTopology(f"{path}: {len(found)} files; at most {_MAX_FILES} are imported at once")
     return found
 
 

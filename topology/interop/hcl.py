@@ -15,8 +15,8 @@ from typing import Literal
 from topology.finding import Label, Problem, Span
 from topology.interop.hcl_tokens import BrokenHcl, Token, tokens
 
-MAX_DEPTH = 64
-MAX_PROBLEMS = 50
+_MAX_DEPTH = 64
+_MAX_PROBLEMS = 50
 _TRAVERSAL = re.compile(r"[^\W\d][\w-]*(?:\.[\w-]+|\[(?:\d+|\"[^\"\\$%]*\")\])*")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
@@ -41,7 +41,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class _Attribute:
     name: str
     key: Span
     value: Value
@@ -54,7 +54,7 @@ class Block:
     type: str
     labels: tuple[str, ...]
     span: Span
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    attributes: dict[str, _Attribute] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
 
     def value(self, name: str) -> Value | None:
@@ -89,7 +89,7 @@ class _Reader:
 
     def body(self, block: Block, depth: int) -> None:
         """Until the closing brace, which is taken, or the end."""
-        while len(self.problems) < MAX_PROBLEMS:
+        while len(self.problems) < _MAX_PROBLEMS:
             token = self._next()
             if token.kind == "newline":
                 continue
@@ -114,7 +114,7 @@ class _Reader:
             raise BrokenHcl("expected an attribute `name = value` or a block", token.span)
         if self._is("="):
             self._next()
-            attribute = Attribute(token.text, token.span, self._expression(depth + 1, lines=True))
+            attribute = _Attribute(token.text, token.span, self._expression(depth + 1, lines=True))
             if token.text in block.attributes:
                 places = (Label(token.span), Label(block.attributes[token.text].key, "first here"))
                 self.problems.append(Problem("SYN002", f"`{token.text}` is said twice; the first one counts", places))
@@ -126,16 +126,16 @@ class _Reader:
         if not self._is("{"):
             raise BrokenHcl(f"`{token.text}`: expected `=` or `{{`", self._peek().span)
         self._next()
-        if depth >= MAX_DEPTH:
-            raise BrokenHcl(f"blocks nested deeper than {MAX_DEPTH} levels", token.span)
+        if depth >= _MAX_DEPTH:
+            raise BrokenHcl(f"blocks nested deeper than {_MAX_DEPTH} levels", token.span)
         inner = Block(token.text, tuple(labels), token.span)
         block.blocks.append(inner)
         self.body(inner, depth + 1)
 
     def _expression(self, depth: int, *, lines: bool) -> Value:
         """lines: the end of the line ends it. What follows a value and is no end makes the whole unknown."""
-        if depth > MAX_DEPTH:
-            raise BrokenHcl(f"values nested deeper than {MAX_DEPTH} levels", self._peek().span)
+        if depth > _MAX_DEPTH:
+            raise BrokenHcl(f"values nested deeper than {_MAX_DEPTH} levels", self._peek().span)
         if not lines:
             self._newlines()
         begin = self._peek()

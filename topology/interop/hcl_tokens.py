@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _HEREDOC = re.compile(r"<<(-?)([^\W\d][\w-]*)[ \t]*\r?\n")
 _SIGN = re.compile(r"\.\.\.|=>|==|!=|<=|>=|&&|\|\||[-+*/%!<>?:=.,()\[\]{}]")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
-MAX_TOKENS = 300_000
+_MAX_TOKENS = 300_000
 Kind = Literal["name", "number", "string", "sign", "newline", "end"]
 
 
@@ -57,9 +57,9 @@ class _Lexer:
 
     def all(self) -> list[Token]:
         while self.position < len(self.text):
-            if len(self.found) > MAX_TOKENS:
+            if len(self.found) > _MAX_TOKENS:
                 here = self._span(self.position, self.position + 1)
-                raise BrokenHcl(f"more than {MAX_TOKENS} words and signs in one file", here, "split the file")
+                raise BrokenHcl(f"more than {_MAX_TOKENS} words and signs in one file", here, "split the file")
             self._one()
         self._add("end", "", self.position)
         return self.found

@@ -9,7 +9,7 @@ from typing import Any
 from topology.finding import Problem, Span
 from topology.selectors import Selector
 
-Settings = Mapping[str, Any]
+_Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ImportedCluster:
     bootstrap: tuple[str, ...] = ()
     cluster_id: str | None = None
     region: str | None = None
-    security: Settings = field(default_factory=dict)
+    security: _Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ImportedFlow:
     include: tuple[Selector, ...]
     exclude: tuple[Selector, ...] = ()
     suffix: str | None = None
-    settings: Settings = field(default_factory=dict)
+    settings: _Settings = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -74,6 +74,6 @@ class Imported:
     text: str
     clusters: tuple[ImportedCluster, ...]
     flows: tuple[ImportedFlow, ...]
-    defaults: Settings = field(default_factory=dict)
+    defaults: _Settings = field(default_factory=dict)
     not_carried: tuple[NotCarried, ...] = ()
     problems: tuple[Problem, ...] = ()

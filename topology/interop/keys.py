@@ -37,7 +37,7 @@ _CONNECT = "a setting of the Connect worker; Watershed has none"
 _CLIENT = "tuning of a Kafka client; Watershed tunes its own"
 _FOLLOWED = "topics, partitions and groups are always followed; `workers.discovery` says how often"
 # the first pattern that fits says why
-LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+_LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"offset-syncs\.topic\..*|emit\.offset-syncs\.enabled|offset\.lag\.max", _LEDGER),
@@ -101,7 +101,7 @@ ssl.truststore.location ssl.truststore.password ssl.keystore.location ssl.keysto
 offset.storage.replication.factor config.storage.replication.factor status.storage.replication.factor
 offset.storage.topic config.storage.topic status.storage.topic offset.flush.interval.ms
 """
-COMMON = CARRIED | frozenset(_OFTEN.split())
+_COMMON = CARRIED | frozenset(_OFTEN.split())
 
 
 def security(key: str) -> bool:
@@ -113,7 +113,7 @@ def why_left(key: str) -> str | None:
     """Why a known setting is not carried over; None when it is carried, or unknown."""
     if key in CARRIED or security(key):
         return None
-    return next((why for pattern, why in LEFT if pattern.fullmatch(key)), None)
+    return next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
 
 
 def known(key: str) -> bool:
@@ -125,9 +125,9 @@ def meant(key: str) -> str | None:
     from topology.nearest import nearest
 
     for suffix in (".enabled", "d", "s"):
-        if key + suffix in COMMON:
+        if key + suffix in _COMMON:
             return key + suffix
-    return nearest(key, COMMON)
+    return nearest(key, _COMMON)
 
 
 def today(key: str, said: Said, notes: Notes) -> str:

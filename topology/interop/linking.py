@@ -35,9 +35,9 @@ from topology.language.scalars import NAME_TEXT
 from topology.nearest import nearest
 from topology.nodes import Node
 
-COMMENT = re.compile(r"[ \t]*#[ \t]*watershed:[ \t]*(.*)")
-WORDS = ("link", "source", "target", "source-bootstrap", "target-bootstrap", "source-id", "target-id", "mirror")
-FILTERS = {
+_COMMENT = re.compile(r"[ \t]*#[ \t]*watershed:[ \t]*(.*)")
+_WORDS = ("link", "source", "target", "source-bootstrap", "target-bootstrap", "source-id", "target-id", "mirror")
+_FILTERS = {
     "topicFilters": "auto.create.mirror.topics.filters",
     "groupFilters": "consumer.offset.group.filters",
     "aclFilters": "acl.filters",
@@ -50,7 +50,7 @@ _COMMENTED = re.compile(r"^[ \t]*#[ \t]*watershed:[ \t]*link=", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Half:
+class _Half:
     """What one properties file says: a link as one of its two clusters has it. `words` are those of the comment."""
 
     name: str
@@ -119,7 +119,7 @@ def read(documents: tuple[Document, ...]) -> Imported:
     )
 
 
-def _halves(document: Document, notes: Notes) -> Iterator[Half]:
+def _halves(document: Document, notes: Notes) -> Iterator[_Half]:
     """One for every `link=` of the file's comments, or one for the whole file."""
     lines = re.split(r"\r\n|\n|\r", document.text)
     begins = [number for number, line in enumerate(lines) if _COMMENTED.match(line)]
@@ -133,7 +133,7 @@ def _halves(document: Document, notes: Notes) -> Iterator[Half]:
         words = _words(lines[begin:end], begin, document.file, notes)
         where = words["link"].key if "link" in words else said[0].key if said else Span(document.file, 1, 1, 1, 1)
         name = words["link"].text if "link" in words else alias_of(PurePath(document.file).stem)
-        half = Half(name, where, {each.name: each for each in said}, words)
+        half = _Half(name, where, {each.name: each for each in said}, words)
         mirrored = words.get("mirror")
         if mirrored is not None:
             half.mirrors += [Mirror(each, mirrored.span) for each in mirrored.text.split(",") if each]
@@ -158,7 +158,7 @@ def _properties(text: str, before: int, file: str, notes: Notes) -> list[Said]:
 def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, Said]:
     found: dict[str, Said] = {}
     for number, line in enumerate(lines, before + 1):
-        comment = COMMENT.match(line)
+        comment = _COMMENT.match(line)
         if comment is None:
             continue
         begin = comment.start(1) + 1
@@ -166,9 +166,9 @@ def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, 
             name, text = match.groups()
             key = Span(file, number, begin + match.start(1), number, begin + match.end(1))
             value = Span(file, number, begin + match.start(2), number, begin + match.end(2))
-            if name not in WORDS:
-                near = nearest(name, WORDS)
-                help_ = f"did you mean `{near}`?" if near else f"known: {', '.join(WORDS)}"
+            if name not in _WORDS:
+                near = nearest(name, _WORDS)
+                help_ = f"did you mean `{near}`?" if near else f"known: {', '.join(_WORDS)}"
                 notes.say("SYN003", f"`# watershed: {name}=`: an unknown word", key, help_)
             elif name in ("source", "target", "link") and NAME_TEXT.fullmatch(text) is None:
                 message = f"`# watershed: {name}=`: expected a name of lower-case letters, digits and `-`"
@@ -180,7 +180,7 @@ def _words(lines: list[str], before: int, file: str, notes: Notes) -> dict[str, 
     return found
 
 
-def _check_modes(half: Half, notes: Notes) -> None:
+def _check_modes(half: _Half, notes: Notes) -> None:
     mode, connection = half.config.get("link.mode"), half.config.get("connection.mode")
     if mode is not None and half.mode not in linking_keys.MODES:
         notes.say("SYN011", f"`{mode.name}`: expected one of {', '.join(linking_keys.MODES)}", mode.span)
@@ -205,7 +205,7 @@ def _check_modes(half: Half, notes: Notes) -> None:
         notes.say("SYN003", message, said.key, "leave it out", severity="warning")
 
 
-def _name_ends(halves: list[Half], notes: Notes) -> None:
+def _name_ends(halves: list[_Half], notes: Notes) -> None:
     """Aliases of both ends. Two halves of one link tell each other's; the same addresses are the same cluster."""
     by_address: dict[str, str] = {}
     for half in halves:
@@ -232,7 +232,7 @@ def _name_ends(halves: list[Half], notes: Notes) -> None:
                 notes.leave(f"the {end} of link `{half.name}`, called {alias}", why, half.where)
 
 
-def _pair_up(halves: list[Half], notes: Notes) -> None:
+def _pair_up(halves: list[_Half], notes: Notes) -> None:
     """The two files of one link, by its name or because no other file could be meant."""
     for one, other in _partners(halves):
         if one.mode == "SOURCE":
@@ -247,11 +247,11 @@ def _pair_up(halves: list[Half], notes: Notes) -> None:
             notes.leave(f"links `{one.name}` and `{other.name}`", why, one.where)
 
 
-def _partners(halves: list[Half]) -> Iterator[tuple[Half, Half]]:
+def _partners(halves: list[_Half]) -> Iterator[tuple[_Half, _Half]]:
     starting = [each for each in halves if each.mode == "SOURCE"]
     waiting = [each for each in halves if each.mode == "DESTINATION" and each.connection == "INBOUND"]
     both = [each for each in halves if each.mode == "BIDIRECTIONAL"]
-    named: dict[str, Half] = {}
+    named: dict[str, _Half] = {}
     for each in waiting:
         named.setdefault(each.name, each)
     for one in starting:
@@ -262,7 +262,7 @@ def _partners(halves: list[Half]) -> Iterator[tuple[Half, Half]]:
         if _may_be_one(both[0], both[1]):
             yield both[0], both[1]
         return
-    open_halves: dict[str, Half] = {}
+    open_halves: dict[str, _Half] = {}
     for each in both:
         earlier = open_halves.pop(each.name, None)
         if earlier is not None:
@@ -271,12 +271,12 @@ def _partners(halves: list[Half]) -> Iterator[tuple[Half, Half]]:
             open_halves[each.name] = each
 
 
-def _may_be_one(one: Half, other: Half) -> bool:
+def _may_be_one(one: _Half, other: _Half) -> bool:
     """Whether two halves can be of one link: not when their comments call them differently."""
     return one.name == other.name or not ("link" in one.words and "link" in other.words)
 
 
-def _links(halves: list[Half], notes: Notes) -> list[Link]:
+def _links(halves: list[_Half], notes: Notes) -> list[Link]:
     """The destination's half decides; a source's half is a link of its own only where the other one is missing."""
     partners = {id(one): other for one, other in _partners(halves) if one.mode == "SOURCE"}
     paired = {id(other) for other in partners.values()}
@@ -299,7 +299,7 @@ def _links(halves: list[Half], notes: Notes) -> list[Link]:
     return out
 
 
-def _clusters(halves: list[Half], notes: Notes) -> tuple[ImportedCluster, ...]:
+def _clusters(halves: list[_Half], notes: Notes) -> tuple[ImportedCluster, ...]:
     """The first half that says how to connect to a cluster counts."""
     client: dict[str, dict[str, Said]] = {}
     ids: dict[str, str] = {}
@@ -329,7 +329,7 @@ def _clusters(halves: list[Half], notes: Notes) -> tuple[ImportedCluster, ...]:
     )
 
 
-def _add_json(document: Document, halves: list[Half], notes: Notes) -> None:
+def _add_json(document: Document, halves: list[_Half], notes: Notes) -> None:
     """Filters and mirror topics of files of their own, given to the link that they belong to."""
     entries = _mirror_entries(document)
     called_so = {said.text for each in entries if (said := scalar(each, "link_name")) is not None}
@@ -353,7 +353,7 @@ def _add_json(document: Document, halves: list[Half], notes: Notes) -> None:
     if len(targets) != 1:
         notes.leave(f"`{kind}`", "there are several links here, and the file does not say which is meant", node.span)
         return
-    key = FILTERS[kind]
+    key = _FILTERS[kind]
     if key in targets[0].config:
         more = targets[0].config[key].key
         notes.leave(f"`{kind}`", f"line {more.line} of {more.file} says `{key}`, which was taken", node.span)
@@ -362,7 +362,7 @@ def _add_json(document: Document, halves: list[Half], notes: Notes) -> None:
 
 
 def _filters(document: Document) -> tuple[str, Node] | None:
-    for kind in FILTERS:
+    for kind in _FILTERS:
         node = child(document.tree, kind)
         if node is not None and document.tree is not None:
             return kind, document.tree

@@ -27,8 +27,8 @@ _MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 # settings that `_settings` and `_topics` write, or that say what a link does anyway
-SAID = ("topics", "naming", "state", "delivery.start", "sync.configs", "sync.acls", "sync.groups")
-ANYWAY = {
+_SAID = ("topics", "naming", "state", "delivery.start", "sync.configs", "sync.acls", "sync.groups")
+_ANYWAY = {
     "partitions.mode": "grow",
     "partitions.mapping": "preserve",
     "delivery.semantics": "exactly_once",
@@ -38,7 +38,7 @@ ANYWAY = {
     "merge.allowed": False,
     "offsets": "mapped",
 }
-WHY = {
+_WHY = {
     "provenance": "a link marks no records; its mirror topics are read-only",
     "merge": "a mirror topic has one source",
     "offsets": "a link always keeps offsets; that is not read back",
@@ -198,12 +198,12 @@ def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
         out["mirror.start.offset.spec"] = start
     out |= _configs(flow, notes) | _groups(flow, notes) | _acls(flow, notes)
     for path, value in flow.settings.walk():
-        inside = any(path == head or path.startswith(f"{head}.") for head in SAID)
-        if inside or value.fields or "[" in path or ANYWAY.get(path, value) == value.data:
+        inside = any(path == head or path.startswith(f"{head}.") for head in _SAID)
+        if inside or value.fields or "[" in path or _ANYWAY.get(path, value) == value.data:
             continue
-        section = next((head for head in WHY if path == head or path.startswith(f"{head}.")), path)
+        section = next((head for head in _WHY if path == head or path.startswith(f"{head}.")), path)
         place = flow.settings.where(*section.split("."))  # said once for all flows that have it from there
-        notes.leave(section, WHY.get(section, "a link has no such setting"), place)
+        notes.leave(section, _WHY.get(section, "a link has no such setting"), place)
     return out
 
 

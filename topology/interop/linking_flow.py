@@ -20,9 +20,9 @@ from topology.overlap import common
 from topology.quantities import duration_text
 from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 
-MAX_PAIRS = 50  # of links on one route that are compared with one on the way back
-ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
-TOOL_GROUPS = tuple(Selector("glob", text) for text in ("console-consumer-*", "connect-*"))
+_MAX_PAIRS = 50  # of links on one route that are compared with one on the way back
+_ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
+_TOOL_GROUPS = tuple(Selector("glob", text) for text in ("console-consumer-*", "connect-*"))
 _CONFIG_KEY = re.compile(r"[a-z][a-z0-9.]*")
 
 
@@ -63,7 +63,7 @@ def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
             message = f"the link `{link.name}` copies cluster `{link.source}` to itself"
             notes.say("CLU107", message, link.where, "name the two clusters apart", ids=(link.source,))
             continue
-        flow = flow_of(link, notes)
+        flow = _flow_of(link, notes)
         if flow.id in found:
             notes.say("GRF214", f"two links of one name, `{link.name}`, run {link.id}", link.where, "keep one of them")
             continue
@@ -71,10 +71,10 @@ def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
     return tuple(found.values())
 
 
-def flow_of(link: Link, notes: Notes) -> ImportedFlow:
+def _flow_of(link: Link, notes: Notes) -> ImportedFlow:
     settings: dict[str, Any] = _naming(link, notes)
     paused = [each for each in link.mirrors if each.status == "PAUSED"]
-    active = [each for each in link.mirrors if each.status not in ENDED]
+    active = [each for each in link.mirrors if each.status not in _ENDED]
     if linking_keys.flag(link.config, "cluster.link.paused", notes) or (paused and len(paused) == len(active)):
         settings["state"] = "paused"
     else:
@@ -167,7 +167,7 @@ def _mirrored(link: Link, notes: Notes) -> list[Selector]:
             message = f"the mirror topic `{each.name}` of `{each.topic}` must be called `{prefix}{each.topic}`"
             notes.say("SYN011", message, each.span, "a link renames by `cluster.link.prefix` only")
             notes.leave(f"mirror topic `{each.name}`", "a link does not rename like this", each.span)
-        elif each.status in ENDED:
+        elif each.status in _ENDED:
             notes.leave(f"mirror topic `{each.topic}`", f"it is {each.status}: nothing is copied any more", each.span)
         elif each.topic.startswith("__"):
             notes.say("TPC401", f"`{each.topic}` is Kafka's own topic and not mirrored", each.span, "leave it out")
@@ -269,8 +269,8 @@ def _groups(link: Link, notes: Notes) -> dict[str, Any]:
             message = f"`{said.name}` includes nothing: no group is synchronised"
             notes.say("SYN010", message, said.span, "add an INCLUDE")
         return {"mode": "never"}
-    if ALL in filters.include and not set(TOOL_GROUPS) <= set(filters.exclude):
-        shown = ", ".join(each.text for each in TOOL_GROUPS if each not in filters.exclude)
+    if ALL in filters.include and not set(_TOOL_GROUPS) <= set(filters.exclude):
+        shown = ", ".join(each.text for each in _TOOL_GROUPS if each not in filters.exclude)
         notes.say("SYC506", f"`{said.name}` also takes the tools' groups {shown}", said.span, "exclude them")
     if filters.include != (ALL,):
         out["include"] = list(filters.include)
@@ -310,7 +310,7 @@ def _opposite(links: list[Link]) -> Iterator[tuple[Link, Link]]:
     """Every pair of links that run both ways, once."""
     routes: dict[tuple[str, str], list[Link]] = {}
     for link in links:
-        yield from ((other, link) for other in routes.get((link.target, link.source), ())[:MAX_PAIRS])
+        yield from ((other, link) for other in routes.get((link.target, link.source), ())[:_MAX_PAIRS])
         routes.setdefault((link.source, link.target), []).append(link)
 
 

@@ -20,12 +20,12 @@ topic.config.sync.include auto.create.mirror.topics.enable auto.create.mirror.to
 """
 OWN = frozenset(_OWN.split())
 # what `linking_flow` reads
-CARRIED = OWN - {"consumer.group.prefix.enable", "acl.sync.ms", "topic.config.sync.ms"}
+_CARRIED = OWN - {"consumer.group.prefix.enable", "acl.sync.ms", "topic.config.sync.ms"}
 MODES = ("DESTINATION", "SOURCE", "BIDIRECTIONAL")
 CONNECTIONS = ("OUTBOUND", "INBOUND")
 MAX_PREFIX = 12
 
-LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+_LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"consumer\.group\.prefix\.enable", "groups keep their names"),
@@ -43,7 +43,7 @@ LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"schema\.registry\..*", "schemas are carried over by `sync.schemas` and `clusters.…schema_registry`"),
     )
 )
-KNOWN = sorted(OWN | {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config"})
+_KNOWN = sorted(OWN | {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config"})
 
 
 def local(key: str) -> str | None:
@@ -55,10 +55,10 @@ def local(key: str) -> str | None:
 def judge(config: dict[str, Said], notes: Notes) -> None:
     """Says what is unknown, and why what is known stays behind."""
     for key, said in config.items():
-        if key in CARRIED or keys.security(key) or local(key) is not None:
+        if key in _CARRIED or keys.security(key) or local(key) is not None:
             continue
-        why = next((why for pattern, why in LEFT if pattern.fullmatch(key)), None)
-        near = nearest(key, KNOWN) if why is None else None
+        why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
+        near = nearest(key, _KNOWN) if why is None else None
         if near is not None:
             notes.say("SYN003", f"`{said.name}` is no setting of a cluster link", said.key, f"did you mean `{near}`?")
             why = "an unknown setting"

@@ -25,9 +25,9 @@ from topology.interop.security import variable
 from topology.interop.terraform import Module, module_of
 from topology.interop.write import alias_of
 
-LINK = "confluent_cluster_link"
-MIRROR = "confluent_kafka_mirror_topic"
-CLUSTER = "confluent_kafka_cluster"
+_LINK = "confluent_cluster_link"
+_MIRROR = "confluent_kafka_mirror_topic"
+_CLUSTER = "confluent_kafka_cluster"
 _TOP = re.compile(
     r'^[ \t]*(?:(?:resource|data)[ \t]+"[^"\n]*"[ \t]+"[^"\n]*"|(?:variable|module|provider|output)[ \t]+"[^"\n]*"'
     r"|locals|terraform)[ \t]*\{",
@@ -81,12 +81,12 @@ def read(documents: tuple[Document, ...]) -> Imported:
     notes = Notes()
     module = module_of(documents, notes)
     clusters = Clusters(module, notes)
-    links = _merged([each for block in module.resources(LINK) for each in _links(block, clusters)], notes)
-    if not links and not any(module.resources(LINK)):
+    links = _merged([each for block in module.resources(_LINK) for each in _links(block, clusters)], notes)
+    if not links and not any(module.resources(_LINK)):
         first = next(iter(notes.problems), None)
         what = f"; line {first.labels[0].span.line}: {first.message}" if first is not None else ""
-        raise UnreadableTopology(f"{documents[0].file}: Terraform without a `{LINK}`{what}")
-    for block in module.resources(MIRROR):
+        raise UnreadableTopology(f"{documents[0].file}: Terraform without a `{_LINK}`{what}")
+    for block in module.resources(_MIRROR):
         _add_mirrors(block, links, clusters)
     _others(module, notes)
     first_file = documents[0]
@@ -212,7 +212,7 @@ def _alias(block: Block, fallback: str, clusters: Clusters) -> str:
     literal = module.text(value)
     referred = module.block(address)
     if address is not None and address.partition(".")[0] != "var":
-        parts = [part for part in address.split(".") if part not in ("data", "module", CLUSTER)]
+        parts = [part for part in address.split(".") if part not in ("data", "module", _CLUSTER)]
         telling = [part for part in parts if _ID_WORDS.sub("", part).strip("_-")]
         identity, name = address, (telling or parts or [address])[-1]
     elif address is not None and value is not None:
@@ -366,7 +366,7 @@ def _exists(block: Block, clusters: Clusters) -> bool:
     address, notes = ".".join(block.labels), clusters.notes
     for inner in block.all("dynamic"):
         notes.leave(f"`{address}`: dynamic block", "it is known only when Terraform runs", inner.span)
-    if block.labels[0] == LINK and (loop := block.value("for_each")) is not None:
+    if block.labels[0] == _LINK and (loop := block.value("for_each")) is not None:
         notes.leave(f"`{address}`", "`for_each` makes several links of it; one was imported", loop.span)
     count = block.value("count")
     if count is None:
@@ -383,7 +383,7 @@ def _exists(block: Block, clusters: Clusters) -> bool:
 def _others(module: Module, notes: Notes) -> None:
     """Resources of other types and modules, in one line each."""
     types = Counter(block.labels[0] for block in module.blocks if block.type == "resource" and len(block.labels) == 2)
-    for ours in (LINK, MIRROR, CLUSTER):
+    for ours in (_LINK, _MIRROR, _CLUSTER):
         types.pop(ours, None)
     if types:
         first: Span = next(

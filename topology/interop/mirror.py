@@ -19,7 +19,7 @@ from topology.resolve import CONFIGS_EXCLUDE
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
-LEGACY_POLICY = "LegacyReplicationPolicy"
+_LEGACY_POLICY = "LegacyReplicationPolicy"
 _KEY = re.compile(r"[a-z][a-z0-9.]*")
 
 
@@ -87,7 +87,7 @@ def _naming(pair: Pair, notes: Notes) -> dict[str, Any]:
     said = pair.config.get("replication.policy.class")
     if pair.policy == IDENTITY_POLICY:
         return {"naming": {"policy": "identity"}}
-    if said is not None and pair.policy not in (DEFAULT_POLICY, LEGACY_POLICY):
+    if said is not None and pair.policy not in (DEFAULT_POLICY, _LEGACY_POLICY):
         notes.leave(
             f"`{said.name}` = {pair.policy}",
             "a class that names topics cannot be read; the flow has the names of the default policy, look at `naming`",

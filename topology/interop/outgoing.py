@@ -16,10 +16,10 @@ from topology.model import Flow, Topology, Value
 from topology.overlap import common
 from topology.resolve import CONFIGS_EXCLUDE
 
-PACKAGE = "org.apache.kafka.connect.mirror."
+_PACKAGE = "org.apache.kafka.connect.mirror."
 _BEFORE = re.compile(r"(?P<name>[a-zA-Z0-9._-]*?[a-zA-Z0-9])(?P<separator>[._-]{1,3})")
 # settings of a flow that MirrorMaker has; all others are listed
-CARRIED = {
+_CARRIED = {
     "topics",
     "naming",
     "state",
@@ -33,7 +33,7 @@ CARRIED = {
     "sync.acls.mode",
     "sync.groups",
 }
-WHY = {
+_WHY = {
     "provenance.guard": "MirrorMaker stops loops by names only",
     "provenance.header": "MirrorMaker marks no records",
     "provenance.forward": "MirrorMaker forwards whatever its topics select",
@@ -136,11 +136,11 @@ def _prefix(flow: Flow) -> tuple[str | None, str]:
 def _naming(flow: Flow, name: str) -> dict[str, str] | None:
     naming = flow.plan.naming
     if not naming.grows and not naming.map:
-        return {"replication.policy.class": PACKAGE + IDENTITY_POLICY}
+        return {"replication.policy.class": _PACKAGE + IDENTITY_POLICY}
     before, separator = _prefix(flow)
     if before != name:
         return None
-    return {"replication.policy.class": PACKAGE + DEFAULT_POLICY, "replication.policy.separator": separator}
+    return {"replication.policy.class": _PACKAGE + DEFAULT_POLICY, "replication.policy.separator": separator}
 
 
 def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
@@ -158,11 +158,11 @@ def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
     for path, value in _said(settings):
         if path == "delivery.semantics" and value.data in ("exactly_once", "at_least_once"):
             continue
-        if any(path == head or path.startswith(f"{head}.") for head in CARRIED):
+        if any(path == head or path.startswith(f"{head}.") for head in _CARRIED):
             continue
-        section = next((head for head in WHY if path == head or path.startswith(f"{head}.")), path)
+        section = next((head for head in _WHY if path == head or path.startswith(f"{head}.")), path)
         place = settings.where(*section.split("."))  # said once for all flows that have it from one place
-        notes.leave(section, WHY.get(section, "MirrorMaker has no such setting"), place)
+        notes.leave(section, _WHY.get(section, "MirrorMaker has no such setting"), place)
     return out
 
 

@@ -15,7 +15,7 @@ from topology.overlap import common
 from topology.regex import ALPHABET
 from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 
-MAX_PAIRS = 20_000
+_MAX_PAIRS = 20_000
 
 
 def topic_lists(
@@ -66,7 +66,7 @@ def meets(one: Automaton, other: Automaton) -> bool:
         for char in chars.values():
             following = one.step(left, char), other.step(right, char)
             if all(following) and following not in seen:
-                if len(seen) >= MAX_PAIRS:
+                if len(seen) >= _MAX_PAIRS:
                     return True
                 seen.add(following)
                 todo.append(following)

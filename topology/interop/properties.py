@@ -18,7 +18,7 @@ _BLANK = " \t\f"
 _BACKSLASHES = re.compile(r"\\+(\.)?")
 _DROPPED = "\0"  # stands for backslashes before a dot
 _ADDED = re.compile(r"(?<!\s)\s++#(?!\{).*$", re.DOTALL)
-Place = tuple[int, int]
+_Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Line:
     """A logical line: its characters without leading blanks and continuations, each with (line, column) from 1."""
 
     text: str
-    places: tuple[Place, ...]
+    places: tuple[_Place, ...]
 
 
 def read_properties(text: str, file: str, notes: Notes) -> list[Said]:
@@ -68,7 +68,7 @@ def _units(char: str) -> str:
 
 def _logical(text: str) -> Iterator[_Line]:
     chars: list[str] = []
-    places: list[Place] = []
+    places: list[_Place] = []
     continued = False
     for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
         begin = len(line) - len(line.lstrip(_BLANK))

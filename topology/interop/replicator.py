@@ -29,11 +29,11 @@ from topology.selectors import Selector, is_internal
 
 _CLASS = re.compile(r"(?:io\.confluent\.connect\.replicator\.)?Replicator(?:Source)?Connector")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-TOPIC = "${topic}"
+_TOPIC = "${topic}"
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
+class _Connector:
     """`config` by key, as it stands; `where` the line of its class."""
 
     name: str
@@ -46,7 +46,7 @@ class Connector:
     @property
     def format(self) -> str:
         said = self.config.get("topic.rename.format")
-        return said.text.strip() if said is not None and said.text.strip() else TOPIC
+        return said.text.strip() if said is not None and said.text.strip() else _TOPIC
 
 
 def recognises(document: Document) -> bool:
@@ -79,12 +79,12 @@ def read(documents: tuple[Document, ...]) -> Imported:
     )
 
 
-def _connectors(document: Document, notes: Notes) -> Iterator[Connector]:
+def _connectors(document: Document, notes: Notes) -> Iterator[_Connector]:
     if document.text.lstrip()[:1] not in ("{", "[") and document.said("kind") is None:
         said = {each.name: each for each in read_properties(document.text, document.file, notes)}
         if "connector.class" in said and _CLASS.fullmatch(said["connector.class"].text.strip()):
             name = said["name"].text if "name" in said else PurePath(document.file).stem
-            yield Connector(name, said, said["connector.class"].key)
+            yield _Connector(name, said, said["connector.class"].key)
         return
     todo = list(documents_of(document, notes))
     while todo:
@@ -96,7 +96,7 @@ def _connectors(document: Document, notes: Notes) -> Iterator[Connector]:
             todo = [*here.items, *(value for _, value in here.entries if value.kind != "scalar"), *todo]
 
 
-def _connector(node: Node, document: Document, notes: Notes) -> Connector | None:
+def _connector(node: Node, document: Document, notes: Notes) -> _Connector | None:
     """A mapping that holds a configuration itself, in `config`, or in `spec` with `class`."""
     spec = child(node, "spec")
     inner = child(spec if spec is not None else node, "config") or child(spec, "configs")
@@ -111,10 +111,10 @@ def _connector(node: Node, document: Document, notes: Notes) -> Connector | None
     state = scalar(spec, "state") or scalar(node, "initial_state") or scalar(node, "target_state")
     running = state is None or state.text.lower() not in ("paused", "stopped")
     said = scalar(node, "name") or scalar(child(node, "metadata"), "name") or config.get("name")
-    return Connector(said.text if said is not None else PurePath(document.file).stem, config, named.key, running)
+    return _Connector(said.text if said is not None else PurePath(document.file).stem, config, named.key, running)
 
 
-def _named(found: list[Connector], notes: Notes) -> list[Connector]:
+def _named(found: list[_Connector], notes: Notes) -> list[_Connector]:
     """The same addresses are the same cluster; its name is a placeholder, for no connector says one."""
     by_address: dict[str, str] = {}
     out = []
@@ -129,7 +129,7 @@ def _named(found: list[Connector], notes: Notes) -> list[Connector]:
                 why = "a connector does not name its clusters; rename it where it stands"
                 notes.leave(f"the {end} of `{each.name}`, called {alias}", why, said.key if said else each.where)
             ends.append(alias)
-        out.append(Connector(each.name, each.config, each.where, each.running, *ends))
+        out.append(_Connector(each.name, each.config, each.where, each.running, *ends))
     return out
 
 
@@ -137,7 +137,7 @@ _SOURCE = ("src.kafka.bootstrap.servers",)
 _TARGET = ("dest.kafka.bootstrap.servers", "producer.override.bootstrap.servers")
 
 
-def _clusters(connectors: list[Connector], notes: Notes) -> tuple[ImportedCluster, ...]:
+def _clusters(connectors: list[_Connector], notes: Notes) -> tuple[ImportedCluster, ...]:
     """The first connector that says how to connect to a cluster counts."""
     client: dict[str, dict[str, Said]] = {}
     for each in connectors:
@@ -157,7 +157,7 @@ def _clusters(connectors: list[Connector], notes: Notes) -> tuple[ImportedCluste
     )
 
 
-def _flows(connectors: list[Connector], notes: Notes) -> tuple[ImportedFlow, ...]:
+def _flows(connectors: list[_Connector], notes: Notes) -> tuple[ImportedFlow, ...]:
     out: dict[str, ImportedFlow] = {}
     for each in connectors:
         if each.source == each.target:
@@ -174,7 +174,7 @@ def _flows(connectors: list[Connector], notes: Notes) -> tuple[ImportedFlow, ...
     return tuple(out.values())
 
 
-def _flow(connector: Connector, suffix: str | None, notes: Notes) -> ImportedFlow:
+def _flow(connector: _Connector, suffix: str | None, notes: Notes) -> ImportedFlow:
     include, exclude = _selection(connector, notes)
     settings: dict[str, Any] = _naming(connector, include, notes)
     if not connector.running:
@@ -198,7 +198,7 @@ def _flow(connector: Connector, suffix: str | None, notes: Notes) -> ImportedFlo
     return ImportedFlow(connector.source, connector.target, include, exclude, suffix, settings)
 
 
-def _selection(connector: Connector, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+def _selection(connector: _Connector, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
     config = connector.config
     listed, banned = _names(config.get("topic.whitelist"), notes), _names(config.get("topic.blacklist"), notes)
     include, exclude = set(listed), set(banned)
@@ -268,15 +268,15 @@ def _regex(said: Said, notes: Notes) -> tuple[Selector | None, Selector | None]:
     return item.selector, item.excluded
 
 
-def _naming(connector: Connector, include: tuple[Selector, ...], notes: Notes) -> dict[str, Any]:
+def _naming(connector: _Connector, include: tuple[Selector, ...], notes: Notes) -> dict[str, Any]:
     text = connector.format
     said = connector.config.get("topic.rename.format")
-    if text == TOPIC or said is None:
+    if text == _TOPIC or said is None:
         return {"naming": {"policy": "identity"}}
-    around = text.replace(TOPIC, "", 1)
-    if text.count(TOPIC) == 1 and re.fullmatch(r"[a-zA-Z0-9._-]+", around):
-        return {"naming": {"policy": "template", "template": text.replace(TOPIC, "{topic}")}}
-    if text.count(TOPIC) == 1 or "${" in text:
+    around = text.replace(_TOPIC, "", 1)
+    if text.count(_TOPIC) == 1 and re.fullmatch(r"[a-zA-Z0-9._-]+", around):
+        return {"naming": {"policy": "template", "template": text.replace(_TOPIC, "{topic}")}}
+    if text.count(_TOPIC) == 1 or "${" in text:
         message = f"`{said.name}`: no topic can have such a name"
         notes.say("NAM302", message, said.span, "letters, digits, `.`, `_`, `-`")
         notes.leave(f"`{said.name}`", "it makes no legal names; the flow keeps the names", said.span)
@@ -286,12 +286,12 @@ def _naming(connector: Connector, include: tuple[Selector, ...], notes: Notes) -
         notes.leave(f"`{said.name}`", "a name for no topic", said.span)
     else:
         message = f"`{said.name}` gives all topics one name, `{text}`"
-        notes.say("NAM304", message, said.span, f"put `{TOPIC}` into it, or copy one topic a connector")
+        notes.say("NAM304", message, said.span, f"put `{_TOPIC}` into it, or copy one topic a connector")
         notes.leave(f"`{said.name}`", "several topics would become one; the flow keeps the names", said.span)
     return {"naming": {"policy": "identity"}}
 
 
-def _delivery(connector: Connector, notes: Notes) -> dict[str, Any]:
+def _delivery(connector: _Connector, notes: Notes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, name, words in (
         ("src.consumer.auto.offset.reset", "start", ("earliest", "latest")),
@@ -309,7 +309,7 @@ def _delivery(connector: Connector, notes: Notes) -> dict[str, Any]:
     return {"delivery": out} if out else {}
 
 
-def _topic_settings(connector: Connector, notes: Notes) -> dict[str, Any]:
+def _topic_settings(connector: _Connector, notes: Notes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     replicas = _number(connector, "dest.topic.replication.factor", 0, 32, notes)
     if replicas:
@@ -328,7 +328,7 @@ def _topic_settings(connector: Connector, notes: Notes) -> dict[str, Any]:
     return out
 
 
-def _configs(connector: Connector, notes: Notes) -> str:
+def _configs(connector: _Connector, notes: Notes) -> str:
     create = connector.config.get("topic.auto.create")
     if true(connector.config.get("topic.config.sync"), True):
         return "continuous"
@@ -338,7 +338,7 @@ def _configs(connector: Connector, notes: Notes) -> str:
     return "once"
 
 
-def _groups(connector: Connector, notes: Notes) -> dict[str, Any]:
+def _groups(connector: _Connector, notes: Notes) -> dict[str, Any]:
     tasks = connector.config.get("offset.translator.tasks.max")
     if tasks is not None and tasks.text.strip() == "0":
         return {"mode": "never"}
@@ -351,7 +351,7 @@ def _groups(connector: Connector, notes: Notes) -> dict[str, Any]:
     return {"mode": "continuous", "interval": duration_text(60_000 if period is None else period)}
 
 
-def _check_header(connector: Connector, notes: Notes) -> None:
+def _check_header(connector: _Connector, notes: Notes) -> None:
     said = connector.config.get("header.converter")
     if said is not None and not said.text.strip().endswith("ByteArrayConverter"):
         message = f"`{said.name}` rewrites headers, so the provenance header does not arrive as it left"
@@ -359,17 +359,17 @@ def _check_header(connector: Connector, notes: Notes) -> None:
         notes.say("GRF208", message, said.span, help_)
 
 
-def _check(connectors: list[Connector], notes: Notes) -> None:
+def _check(connectors: list[_Connector], notes: Notes) -> None:
     """Two directions without provenance headers and without a rename: records go in a circle."""
-    routes: dict[tuple[str, str], Connector] = {}
+    routes: dict[tuple[str, str], _Connector] = {}
     for other in connectors:
         one = routes.get((other.target, other.source))
-        if other.running and other.format == TOPIC:
+        if other.running and other.format == _TOPIC:
             routes.setdefault((other.source, other.target), other)
         if one is None or not other.running or one.source == one.target:
             continue
         guarded = [true(each.config.get("provenance.header.enable"), False) for each in (one, other)]
-        if one.format == other.format == TOPIC and not all(guarded):
+        if one.format == other.format == _TOPIC and not all(guarded):
             notes.say(
                 "GRF201",
                 f"`{one.name}` and `{other.name}` copy to each other and keep the topics' names, without provenance "
@@ -385,7 +385,7 @@ def _schemas(config: dict[str, Said]) -> str:
     return said.text.strip() if said is not None and said.text.strip() else "_schemas"
 
 
-def _number(connector: Connector, key: str, low: int, high: int, notes: Notes) -> int | None:
+def _number(connector: _Connector, key: str, low: int, high: int, notes: Notes) -> int | None:
     said = connector.config.get(key)
     if said is None:
         return None

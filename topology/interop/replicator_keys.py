@@ -22,7 +22,7 @@ CARRIED = frozenset(_CARRIED.split())
 _BYTES = "records are copied byte for byte, without converters"
 _OFFSETS = "Watershed keeps its positions and its exact offset map in a ledger on the target"
 _CLIENT = "tuning of a Kafka client; Watershed tunes its own"
-LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+_LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"(?:src\.)?(?:key|value|header)\.converter(?:\..+)?", _BYTES),
@@ -56,7 +56,7 @@ def judge(config: dict[str, Said], notes: Notes) -> None:
     for key, said in config.items():
         if key in CARRIED or end(key) is not None:
             continue
-        why = next((why for pattern, why in LEFT if pattern.fullmatch(key)), None)
+        why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
         near = nearest(key, CARRIED) if why is None else None
         if near is not None:
             notes.say("SYN003", f"`{said.name}` is no setting of Replicator", said.key, f"did you mean `{near}`?")

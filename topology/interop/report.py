@@ -87,7 +87,7 @@ class Report:
 def report_of(imported: Imported, file: str = "topology.yaml") -> Report:
     """`file` is what the topology is called in its findings."""
     text = topology_text(imported)
-    findings = tuple(sorted((finding_of(each) for each in imported.problems), key=lambda each: each.order))
+    findings = tuple(sorted((_finding_of(each) for each in imported.problems), key=lambda each: each.order))
     return Report(
         text=text,
         not_carried=(*missing(imported), *imported.not_carried),
@@ -96,7 +96,7 @@ def report_of(imported: Imported, file: str = "topology.yaml") -> Report:
     )
 
 
-def finding_of(problem: Problem) -> Finding:
+def _finding_of(problem: Problem) -> Finding:
     """A problem of a foreign file under the name and severity of its rule."""
     rule = next((each for each in RULES if each.code == problem.code), None)
     name, severity = (rule.name, rule.severity) if rule is not None else CATALOGUE[problem.code]

@@ -10,7 +10,7 @@ from typing import Any
 
 from topology.interop.said import Notes, Said
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # in part from confluentinc/kcp's list of redacted keys, in part from the clients' ConfigDefs (type PASSWORD)
 _SECRET = re.compile(r"(?i)(?:.*[._-])?(?:password|passwd|secret|token|jaas\.config|api[._-]?key|keystore\.key)$")
@@ -33,8 +33,8 @@ def security_of(alias: str, config: Mapping[str, Said], notes: Notes) -> dict[st
     """`config` holds the client settings of one cluster by plain key (`sasl.mechanism`). {} without any."""
     said = config.get("security.protocol")
     protocol = said.text.strip().upper() if said is not None else ""
-    if said is not None and protocol not in PROTOCOLS:
-        notes.say("SYN011", f"`{said.name}`: no protocol of Kafka; one of {', '.join(PROTOCOLS)}", said.span)
+    if said is not None and protocol not in _PROTOCOLS:
+        notes.say("SYN011", f"`{said.name}`: no protocol of Kafka; one of {', '.join(_PROTOCOLS)}", said.span)
         protocol = ""
     if not protocol:
         stray = [each for key, each in sorted(config.items()) if key.startswith(("ssl.", "sasl."))]

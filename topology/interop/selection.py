@@ -21,15 +21,15 @@ from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
 if TYPE_CHECKING:
     from topology.interop.mirror import Pair
 
-REPLICA = Selector("glob", "*.replica")
+_REPLICA = Selector("glob", "*.replica")
 ALWAYS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))
-MAX_NAMES = 30
-MAX_ENTRIES = 200
-MAX_TRAPS = 20
-TOOL_GROUPS = tuple(Selector("glob", text) for text in ("__*", "connect-*", "console-consumer-*"))
-EVERYTHING = {Selector("glob", "*"), Selector("regex", ".+"), Selector("glob", "?*")}
+_MAX_NAMES = 30
+_MAX_ENTRIES = 200
+_MAX_TRAPS = 20
+_TOOL_GROUPS = tuple(Selector("glob", text) for text in ("__*", "connect-*", "console-consumer-*"))
+_EVERYTHING = {Selector("glob", "*"), Selector("regex", ".+"), Selector("glob", "?*")}
 # internal topics that MirrorMaker's own exclude lets through
-FORGOTTEN = "`_schemas`, `connect-…`, `…-changelog` and `…-repartition`"
+_FORGOTTEN = "`_schemas`, `connect-…`, `…-changelog` and `…-repartition`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Selection:
 def selection_of(pair: Pair, notes: Notes) -> Selection:
     said, banned = pair.config.get("topics"), pair.config.get("topics.exclude")
     include, ahead = _read(pair, said, notes, "topics") if said is not None else ([Selector("glob", "*")], [])
-    exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([REPLICA], [])
+    exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([_REPLICA], [])
     exclude += ahead
-    if EVERYTHING & set(include):
+    if _EVERYTHING & set(include):
         _catches_everything(pair, said, banned, notes)
     literals = [each for each in include if each.kind == "literal"]
     for each in literals:
@@ -67,9 +67,9 @@ def selection_of(pair: Pair, notes: Notes) -> Selection:
 def group_selectors(pair: Pair, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
     said, banned = pair.config.get("groups"), pair.config.get("groups.exclude")
     include, ahead = _read(pair, said, notes, "groups") if said is not None else ([Selector("glob", "*")], [])
-    exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(TOOL_GROUPS), [])
-    if banned is not None and EVERYTHING & set(include):
-        lost = [each.text for each in TOOL_GROUPS if each not in exclude]
+    exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(_TOOL_GROUPS), [])
+    if banned is not None and _EVERYTHING & set(include):
+        lost = [each.text for each in _TOOL_GROUPS if each not in exclude]
         if lost:
             notes.say(
                 "SYC506",
@@ -100,7 +100,7 @@ def _returning(pair: Pair, include: list[Selector]) -> list[Selector]:
     if target not in legal:
         return []
     names = returning(target, separator)
-    if len(legal) > MAX_NAMES:
+    if len(legal) > _MAX_NAMES:
         return list(names) if any(_meet(tuple(include), each) for each in names) else []
     between = _plain(separator)
     prefixes = "|".join(f"{_plain(name)}{between}" for name in legal)
@@ -139,7 +139,7 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
         if not each.trap:
             continue
         traps += 1
-        if traps > MAX_TRAPS:
+        if traps > _MAX_TRAPS:
             continue
         dropped = bool(pair.lines) and eaten(said, each.text, pair.lines)
         why = "the properties syntax drops a single backslash; " if dropped else ""
@@ -160,8 +160,8 @@ def _read(pair: Pair, said: Said, notes: Notes, key: str) -> tuple[list[Selector
                 said.span,
                 "escape it: `\\\\.` in a properties file" if pair.lines else "escape it: `\\.`",
             )
-    if traps > MAX_TRAPS:
-        more = f"`{said.name}`: {traps - MAX_TRAPS} more entries with dots that match any character"
+    if traps > _MAX_TRAPS:
+        more = f"`{said.name}`: {traps - _MAX_TRAPS} more entries with dots that match any character"
         notes.say("NAM306", more, said.span, "escape them, too")
     return found, ahead
 
@@ -181,14 +181,15 @@ def _catches_everything(pair: Pair, said: Said | None, banned: Said | None, note
         )
     notes.leave(
         f"internal topics of {route}",
-        f"MirrorMaker also copies {FORGOTTEN}; Watershed leaves them out, unless named literally with `allow_internal`",
+        f"MirrorMaker also copies {_FORGOTTEN}; "
+        "Watershed leaves them out, unless named literally with `allow_internal`",
         place,
     )
 
 
 def _meet(include: tuple[Selector, ...], each: Selector) -> bool:
     """Whether a topic of `include` matches; true when that is too much work to say."""
-    if not include or len(include) > MAX_ENTRIES:
+    if not include or len(include) > _MAX_ENTRIES:
         return bool(include)
     sides = (TopicSelection(include), TopicSelection((each,)))
     return shares(frozenset(("", "", side) for side in sides)).found

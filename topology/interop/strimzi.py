@@ -28,12 +28,12 @@ from topology.nodes import Node
 
 KIND = "KafkaMirrorMaker2"
 _KIND = re.compile(rf"""(?m)["']?kind["']?\s*:\s*["']?{KIND}\b""")
-SPEC = frozenset(
+_SPEC = frozenset(
     {"clusters", "connectCluster", "target", "mirrors", "version", "replicas", "image", "resources", "livenessProbe"}
     | {"readinessProbe", "jvmOptions", "jmxOptions", "logging", "clientRackInitImage", "rack", "metricsConfig"}
     | {"tracing", "template", "externalConfiguration"}
 )
-MIRROR = frozenset(
+_MIRROR = frozenset(
     {"sourceCluster", "targetCluster", "source", "sourceConnector", "checkpointConnector", "heartbeatConnector"}
     | {"topicsPattern", "topicsExcludePattern", "topicsBlacklistPattern"}
     | {"groupsPattern", "groupsExcludePattern", "groupsBlacklistPattern"}
@@ -115,9 +115,9 @@ def _mirrors(resource: Node, clusters: dict[str, _Cluster], notes: Notes) -> Ite
     if spec is None or spec.kind != "map":
         notes.say("SYN012", f"the {KIND} has no `spec`", resource.span)
         return
-    _unknown(spec, "spec", SPEC, notes)
+    _unknown(spec, "spec", _SPEC, notes)
     for key, _ in spec.entries:
-        if key.text in SPEC - {"clusters", "connectCluster", "target", "mirrors"}:
+        if key.text in _SPEC - {"clusters", "connectCluster", "target", "mirrors"}:
             notes.leave(
                 f"`spec.{key.text}`", "how Kubernetes runs MirrorMaker; Watershed has its own workers", key.span
             )
@@ -137,7 +137,7 @@ def _mirrors(resource: Node, clusters: dict[str, _Cluster], notes: Notes) -> Ite
         notes.say("SYN012", "the resource has no `spec.mirrors`: nothing is copied", key_span(spec, "mirrors"))
     for index, mirror in enumerate(mirrors):
         path = f"spec.mirrors[{index}]"
-        _unknown(mirror, path, MIRROR, notes)
+        _unknown(mirror, path, _MIRROR, notes)
         source = _end(mirror, path, "source", clusters, notes)
         to = only if only is not None else _end(mirror, path, "target", clusters, notes)
         if source is None or to is None:

@@ -15,7 +15,7 @@ from topology.interop.write import alias_of, quote_double
 from topology.model import Topology
 from topology.plan import PlanCluster, SecretRef
 
-API_VERSION = "kafka.strimzi.io/v1"
+_API_VERSION = "kafka.strimzi.io/v1"
 _CHECKPOINT = ("groups", "groups.exclude", "sync.group.offsets.enabled", "sync.group.offsets.interval.seconds")
 _SHARED = ("replication.policy.class", "replication.policy.separator")
 _PATTERNS = {
@@ -48,7 +48,7 @@ def _resource(topology: Topology, target: str, flows: list[Outgoing], described:
     name = f"{topology.name}-to-{alias_of(target)}"
     config = {"exactly.once.source.support": "enabled"} if flows[0].exactly_once else {}
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": _API_VERSION,
         "kind": "KafkaMirrorMaker2",
         "metadata": {"name": name},
         "spec": {

@@ -12,7 +12,7 @@ from topology.interop.security import literal_secrets
 from topology.interop.tree import key_span, scalar, settings_of
 from topology.nodes import Node
 
-PATTERNS = {
+_PATTERNS = {
     "topicsPattern": "topics",
     "topicsExcludePattern": "topics.exclude",
     "topicsBlacklistPattern": "topics.exclude",
@@ -45,7 +45,7 @@ def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
     if child(mirror, "heartbeatConnector") is not None:
         why = "`topology status` shows lag and progress itself; there are no heartbeats"
         notes.leave("`heartbeatConnector`", why, key_span(mirror, "heartbeatConnector"))
-    for name, key in PATTERNS.items():
+    for name, key in _PATTERNS.items():
         said = scalar(mirror, name)
         if said is not None:
             if "Blacklist" in name:

@@ -12,10 +12,10 @@ from topology.interop.formats import Document
 from topology.interop.hcl import Block, Value, read_hcl
 from topology.interop.said import Notes
 
-MAX_HOPS = 16
+_MAX_HOPS = 16
 # values of `jsonencode`, and characters of one text: locals that name each other must not grow without end
-MAX_WORK = 50_000
-MAX_TEXT = 1 << 20
+_MAX_WORK = 50_000
+_MAX_TEXT = 1 << 20
 _PART = re.compile(r"\$\{([^{}]*)\}")
 _PLAIN_REFERENCE = re.compile(r"\s*([^\W\d][\w-]*(?:\.[\w-]+)+)\s*")
 _INDEX = re.compile(r"\[[^\[\]]*\]")
@@ -39,7 +39,7 @@ class Module:
 
     def known(self, value: Value | None) -> Value | None:
         """The value with references followed as far as they lead; a reference that leads nowhere stays one."""
-        for _ in range(MAX_HOPS):
+        for _ in range(_MAX_HOPS):
             if value is None:
                 return None
             if value.kind == "call" and value.text in _WRAPPERS and len(value.items) == 1:
@@ -63,7 +63,7 @@ class Module:
         return self._text(self.known(value), hops)
 
     def _text(self, found: Value | None, hops: int) -> str | None:
-        if found is None or hops > MAX_HOPS:
+        if found is None or hops > _MAX_HOPS:
             return None
         if found.kind == "call" and found.text == "jsonencode" and len(found.items) == 1:
             data = self._data(found.items[0], hops + 1)
@@ -86,7 +86,7 @@ class Module:
     def address(self, value: Value | None) -> str | None:
         """The address of the block that a reference is about: of `data.x.east[0].id` it is `data.x.east`. Locals are
         followed."""
-        for _ in range(MAX_HOPS):
+        for _ in range(_MAX_HOPS):
             if value is None or value.kind != "reference":
                 return None
             if value.text.startswith("local.") and (following := self.locals.get(value.text[6:])) is not None:
@@ -120,7 +120,7 @@ class Module:
             plain = _PLAIN_REFERENCE.fullmatch(match[1])
             text = self.text(Value("reference", value.span, plain[1]), hops) if plain is not None else None
             length += len(text or "")
-            unknown = unknown or text is None or length > MAX_TEXT
+            unknown = unknown or text is None or length > _MAX_TEXT
             return "" if unknown else text or ""
 
         text = _PART.sub(replacement, value.text)
@@ -129,7 +129,7 @@ class Module:
     def _data(self, value: Value, hops: int) -> object:
         found = self.known(value)
         self.work += 1
-        if found is None or hops > MAX_HOPS or self.work > MAX_WORK:
+        if found is None or hops > _MAX_HOPS or self.work > _MAX_WORK:
             return _UNKNOWN
         if found.kind == "list":
             items = [self._data(each, hops + 1) for each in found.items]

@@ -19,23 +19,23 @@ _PART = re.compile(
 )
 _AHEAD = re.compile(r"\^?\(\?!(?P<not>[^()]*|[^()]*\([^()]*\)[^()]*)\)(?P<rest>.*)")
 _QUOTED = re.compile(r"\\Q(.*?)\\E")
-ANY_CHARACTER = "[a-zA-Z0-9._-]"
-Trap = Literal["", "loose dots", "wide dots"]
+_ANY_CHARACTER = "[a-zA-Z0-9._-]"
+_Trap = Literal["", "loose dots", "wide dots"]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class _Item:
     """One entry of a list. `selector` is None when it cannot be said, and then `why`. `excluded` comes with a negative
     look-ahead. trap: `loose dots`: taken for a name; `wide dots`: kept as a regex whose dots match any character."""
 
     text: str
     selector: Selector | None
     why: str = ""
-    trap: Trap = ""
+    trap: _Trap = ""
     excluded: Selector | None = None
 
 
-def items(text: str) -> tuple[Item, ...]:
+def items(text: str) -> tuple[_Item, ...]:
     """The entries of `a, b.*`, in order, without empty ones."""
     return tuple(item for each in text.split(",") if each.strip() for item in _items(each.strip()))
 
@@ -51,7 +51,7 @@ def pattern(selector: Selector) -> str | None:
     if selector.kind == "literal":
         return selector.text.replace(".", r"\.")
     if selector.kind == "glob":
-        parts = {"*": ".*", "?": ANY_CHARACTER, ".": r"\."}
+        parts = {"*": ".*", "?": _ANY_CHARACTER, ".": r"\."}
         return "".join(parts.get(char, char) for char in re.sub(r"\*+", "*", selector.text))
     text = _without_commas(selector.text)
     if text is None or not text.strip():
@@ -59,7 +59,7 @@ def pattern(selector: Selector) -> str | None:
     return f"(?:{text})" if any(each.trap == "loose dots" for each in _items(text)) else text
 
 
-def _items(text: str) -> tuple[Item, ...]:
+def _items(text: str) -> tuple[_Item, ...]:
     """`a|b.*` is two entries when both are plain."""
     parts = text.split("|")
     if len(parts) > 1 and all(_simple(part) is not None for part in parts):
@@ -67,11 +67,11 @@ def _items(text: str) -> tuple[Item, ...]:
     return (_item(text),)
 
 
-def _item(text: str) -> Item:
+def _item(text: str) -> _Item:
     simple = _simple(text)
     if simple is not None:
         loose = simple.kind == "literal" and _unescaped_dot(text)
-        return Item(text, simple, trap="loose dots" if loose else "")
+        return _Item(text, simple, trap="loose dots" if loose else "")
     ends = text.rfind("\\E") + 2 if "\\E" in text else 0  # behind it no `\\Q` has an end that is worth a search
     plain = _QUOTED.sub(lambda match: re.escape(match[1]), text[:ends]) + text[ends:]
     ahead = _AHEAD.fullmatch(plain)
@@ -82,17 +82,17 @@ def _item(text: str) -> Item:
         plain = ahead["rest"]
         banned = _item(f"(?:{body[:-1]})" if end else (f"{body}.*" if "|" not in body else f"(?:{body}).*"))
         if banned.selector is None or not plain or ("$" in body and "|" in body):
-            return Item(text, None, "a look-ahead that is no plain exclusion; write it as `exclude`")
+            return _Item(text, None, "a look-ahead that is no plain exclusion; write it as `exclude`")
         excluded = banned.selector
         rest = _item(plain)
-        return Item(text, rest.selector, rest.why, rest.trap, excluded)
+        return _Item(text, rest.selector, rest.why, rest.trap, excluded)
     selector = Selector("regex", plain)
     try:
         selector.automaton()
     except BadSelector as error:
-        return Item(text, None, str(error).partition(": ")[2] or str(error))
+        return _Item(text, None, str(error).partition(": ")[2] or str(error))
     wide = re.search(r"(?<=[a-zA-Z0-9_])\.(?=[a-zA-Z0-9_]|\.[*+])", re.sub(r"\\.|\[[^\]]*\]", "x", plain))
-    return Item(text, selector, trap="wide dots" if wide else "")
+    return _Item(text, selector, trap="wide dots" if wide else "")
 
 
 def _simple(text: str) -> Selector | None:

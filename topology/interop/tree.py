@@ -10,7 +10,7 @@ from topology.interop.formats import Document, spaced
 from topology.interop.said import Notes, Said, is_key
 from topology.nodes import Node, parse
 
-MAX_DOCUMENTS = 200
+_MAX_DOCUMENTS = 200
 
 
 def settings_of(node: Node | None, path: str, notes: Notes) -> dict[str, Said]:
@@ -66,7 +66,7 @@ def documents_of(document: Document, notes: Notes) -> Iterator[Node]:
     """The tree of every YAML document of the file, with the lines of the file. What does not parse is said."""
     parts = re.split(r"(?m)^(?=---(?:\s|$))", spaced(document.text))
     line = 0
-    for part in parts[:MAX_DOCUMENTS]:
+    for part in parts[:_MAX_DOCUMENTS]:
         if part.strip() and part.strip() != "---":
             node, problems = parse("\n" * line + part, document.file)
             for problem in problems:

@@ -17,7 +17,7 @@ from topology.selectors import Selector
 from topology.shapes import AMBIGUOUS, NULL, NUMERIC
 
 # the order in which people read a flow
-ORDER = (
+_ORDER = (
     "naming",
     "state",
     "provenance",
@@ -33,7 +33,7 @@ ORDER = (
     "expected",
 )
 # one a cluster: the same address twice would be one cluster (CLU102)
-PLACEHOLDER = "{alias}.example.invalid:9092"
+_PLACEHOLDER = "{alias}.example.invalid:9092"
 _PLAIN = re.compile(r"[A-Za-z0-9/_.][A-Za-z0-9/_.:@+-]*")
 
 
@@ -103,7 +103,7 @@ def _cluster(cluster: ImportedCluster) -> Iterator[str]:
     if cluster.bootstrap:
         yield f"    bootstrap: [{', '.join(map(_scalar, cluster.bootstrap))}]"
     else:
-        address = PLACEHOLDER.format(alias=cluster.alias)
+        address = _PLACEHOLDER.format(alias=cluster.alias)
         yield f"    bootstrap: [{address}]   # fill in: the imported file does not say the addresses"
     if cluster.cluster_id:
         yield f"    cluster_id: {_scalar(cluster.cluster_id)}"
@@ -144,7 +144,7 @@ def _selectors(key: str, selectors: tuple[Selector, ...]) -> Iterator[str]:
 
 
 def _settings(settings: Mapping[str, Any], indent: str) -> Iterator[str]:
-    known = {name: place for place, name in enumerate(ORDER)}
+    known = {name: place for place, name in enumerate(_ORDER)}
     for name in sorted(settings, key=lambda each: (known.get(each, len(known)), each)):
         if name == "topics":
             continue

@@ -24,7 +24,7 @@ from topology.language.scalars import (
 )
 from topology.shapes import Key, ListOf, MapOf, Named, Record
 
-OAUTH = Record(
+_OAUTH = Record(
     {
         "token_endpoint": Key(
             HTTP,
@@ -36,14 +36,14 @@ OAUTH = Record(
     },
     required=("token_endpoint",),
 )
-KERBEROS = Record(
+_KERBEROS = Record(
     {
         "service": Key(LINE, "The first part of the brokers' principals.", "`kafka`"),
         "principal": Key(LINE, "Who we are.", "the ticket cache's or keytab's own"),
         "keytab": Key(SECRET, "The keytab with our key.", "the ticket cache"),
     }
 )
-SECURITY = Record(
+_SECURITY = Record(
     {
         "protocol": Key(word("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."),
         "mechanism": Key(
@@ -65,13 +65,13 @@ SECURITY = Record(
         "certificate": Key(SECRET, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."),
         "key": Key(SECRET, "The client's private key, for mutual TLS (PEM)."),
         "key_password": Key(SECRET, "The passphrase of the private key, where it has one."),
-        "oauth": Key(OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
-        "kerberos": Key(KERBEROS, "For GSSAPI."),
+        "oauth": Key(_OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
+        "kerberos": Key(_KERBEROS, "For GSSAPI."),
     },
     required=("protocol",),
     usual="{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {env: NAME}}",
 )
-FACTS = Record(
+_FACTS = Record(
     {
         "brokers": Key(COUNT, "How many brokers the cluster has."),
         "racks": Key(COUNT, "How many racks (or zones) they stand in."),
@@ -80,7 +80,7 @@ FACTS = Record(
         "tiered_storage": Key(BOOLEAN, "Whether the brokers have remote storage."),
     }
 )
-LIMITS = Record(
+_LIMITS = Record(
     {
         "ingress": Key(RATE, "What the cluster takes from all producers and flows together."),
         "egress": Key(RATE, "What it gives to all consumers and flows together."),
@@ -89,7 +89,7 @@ LIMITS = Record(
         "headroom": Key(SHARE, "The share of ingress and egress that plans must leave free.", "`30%`"),
     }
 )
-TOPIC_FACT = Named(
+_TOPIC_FACT = Named(
     "topic_fact",
     Record(
         {
@@ -145,7 +145,7 @@ CLUSTER = Named(
                 ),
                 "How a stretch cluster is laid out.",
             ),
-            "security": Key(SECURITY, "How to connect.", "PLAINTEXT"),
+            "security": Key(_SECURITY, "How to connect.", "PLAINTEXT"),
             "schema_registry": Key(
                 Record(
                     {
@@ -166,9 +166,9 @@ CLUSTER = Named(
                 ),
                 "The registry that this cluster's applications use.",
             ),
-            "facts": Key(FACTS, "What is known about the brokers, so that rules work offline; a scan overrides it."),
-            "limits": Key(LIMITS, "What plans may ask of the cluster."),
-            "topics": Key(ListOf(TOPIC_FACT), "What is known about its topics; a scan overrides it."),
+            "facts": Key(_FACTS, "What is known about the brokers, so that rules work offline; a scan overrides it."),
+            "limits": Key(_LIMITS, "What plans may ask of the cluster."),
+            "topics": Key(ListOf(_TOPIC_FACT), "What is known about its topics; a scan overrides it."),
         },
         required=("bootstrap",),
     ),

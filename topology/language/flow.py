@@ -34,7 +34,7 @@ from topology.model import Value
 from topology.naming import template
 from topology.shapes import Converted, Key, MapOf, Named, Record, Shape
 
-MAX_TEMPLATE = 249  # apache/kafka Topic.java
+_MAX_TEMPLATE = 249  # apache/kafka Topic.java
 
 
 def _naming(value: Value) -> None:
@@ -47,9 +47,9 @@ def _naming(value: Value) -> None:
         raise ValueError(f"policy {policy} needs `{needs}`")
     if policy == "template":
         text = value.get("template")
-        fixed = len(re.sub(r"\{(?:topic|source|target)\}", "", text[: 2 * MAX_TEMPLATE]))
-        if fixed > MAX_TEMPLATE:
-            raise ValueError(f"the template has too many characters; a topic's name has at most {MAX_TEMPLATE}")
+        fixed = len(re.sub(r"\{(?:topic|source|target)\}", "", text[: 2 * _MAX_TEMPLATE]))
+        if fixed > _MAX_TEMPLATE:
+            raise ValueError(f"the template has too many characters; a topic's name has at most {_MAX_TEMPLATE}")
         template(text, "s", "t")
     if policy == "map":
         targets = [each.data for each in value.fields["map"].fields.values()]
@@ -84,7 +84,7 @@ def _lag(value: Value) -> None:
         raise ValueError("`p99` is more than `max`; most records cannot be later than the latest")
 
 
-LAG = Converted(
+_LAG = Converted(
     Record(
         {
             "p99": Key(DURATION, "Ninety-nine of a hundred records are at most so late."),
@@ -93,7 +93,7 @@ LAG = Converted(
     ),
     _lag,
 )
-TOPICS = Record(
+_TOPICS = Record(
     {
         "include": Key(
             SELECTORS,
@@ -108,7 +108,7 @@ TOPICS = Record(
     },
     bare_list="include",
 )
-NAMING = Converted(
+_NAMING = Converted(
     Record(
         {
             "policy": Key(
@@ -124,7 +124,7 @@ NAMING = Converted(
     _naming,
     "NAM305",
 )
-PROVENANCE = Record(
+_PROVENANCE = Record(
     {
         "guard": Key(
             word("producer_id", "none", old={"path": "producer_id"}),
@@ -139,7 +139,7 @@ PROVENANCE = Record(
         ),
     }
 )
-MERGE = Record(
+_MERGE = Record(
     {
         "allowed": Key(BOOLEAN, "Says out loud that several writers share the target topics.", "`false`"),
         "duplicates": Key(
@@ -149,7 +149,7 @@ MERGE = Record(
         "compacted": Key(word("forbid", "allow"), "Whether compacted topics may be merged.", "`forbid`"),
     }
 )
-DELIVERY = Record(
+_DELIVERY = Record(
     {
         "semantics": Key(
             word("exactly_once", "at_least_once", "transactions"),
@@ -166,7 +166,7 @@ DELIVERY = Record(
         ),
     }
 )
-WORKERS = Record(
+_WORKERS = Record(
     {
         "engine": Key(word("spark", "process"), "Who hosts the workers.", "`spark`"),
         "count": Key(integer(1, 1_000), "How many workers the fleet should have for this flow.", "1"),
@@ -176,7 +176,7 @@ WORKERS = Record(
         "discovery": Key(DURATION, "How often new topics and partitions are looked for.", "`10s`"),
     }
 )
-SYNC = Record(
+_SYNC = Record(
     {
         "configs": Key(
             Record(
@@ -247,10 +247,10 @@ SYNC = Record(
         ),
     }
 )
-SLO = Record(
+_SLO = Record(
     {
-        "lag": Key(LAG, "How late records may be at the target."),
-        "end_to_end": Key(LAG, "The same over a whole chain."),
+        "lag": Key(_LAG, "How late records may be at the target."),
+        "end_to_end": Key(_LAG, "The same over a whole chain."),
         "outage_allowance": Key(DURATION, "How long the flow may stand still without loss; retention must cover it."),
         "rpo": Key(DURATION, "How much may be lost when the source dies; zero needs a stretch cluster."),
         "rto": Key(DURATION, "How long applications may stand still in a failover."),
@@ -258,10 +258,10 @@ SLO = Record(
     }
 )
 SETTINGS: dict[str, Key] = {
-    "topics": Key(Named("topics", TOPICS), "Which topics travel."),
-    "naming": Key(Named("naming", NAMING), "What topics are called at the target.", "`{policy: identity}`"),
-    "provenance": Key(Named("provenance", PROVENANCE), "How loops are stopped, and whether records travel on."),
-    "merge": Key(Named("merge", MERGE), "Several writers into one target topic, where that is meant."),
+    "topics": Key(Named("topics", _TOPICS), "Which topics travel."),
+    "naming": Key(Named("naming", _NAMING), "What topics are called at the target.", "`{policy: identity}`"),
+    "provenance": Key(Named("provenance", _PROVENANCE), "How loops are stopped, and whether records travel on."),
+    "merge": Key(Named("merge", _MERGE), "Several writers into one target topic, where that is meant."),
     "offsets": Key(
         word("mapped", "aligned"),
         "`aligned`: every record has the same offset on both sides; `mapped`: offsets are translated exactly.",
@@ -278,10 +278,10 @@ SETTINGS: dict[str, Key] = {
         ),
         "Partition counts.",
     ),
-    "delivery": Key(Named("delivery", DELIVERY), "What is promised for each record."),
-    "workers": Key(Named("workers", WORKERS), "Who copies, how many, how fast."),
-    "sync": Key(Named("sync", SYNC), "What else is carried over beside records."),
-    "slo": Key(Named("slo", SLO), "Budgets: what the flow promises and rules check."),
+    "delivery": Key(Named("delivery", _DELIVERY), "What is promised for each record."),
+    "workers": Key(Named("workers", _WORKERS), "Who copies, how many, how fast."),
+    "sync": Key(Named("sync", _SYNC), "What else is carried over beside records."),
+    "slo": Key(Named("slo", _SLO), "Budgets: what the flow promises and rules check."),
     "verify": Key(
         Record(
             {

@@ -24,7 +24,7 @@ from topology.language.scalars import (
 )
 from topology.shapes import Key, ListOf, MapOf, Named, Record
 
-GATE = Named(
+_GATE = Named(
     "gate",
     Record(
         {
@@ -86,8 +86,8 @@ GATE = Named(
         one_of=True,
     ),
 )
-STRATEGY = word("consumers_first", "producers_first", "fenced")
-FENCE = Named(
+_STRATEGY = word("consumers_first", "producers_first", "fenced")
+_FENCE = Named(
     "fence",
     Record(
         {
@@ -104,7 +104,7 @@ FENCE = Named(
         required=("kind",),
     ),
 )
-HOOK = Named(
+_HOOK = Named(
     "hook",
     Record(
         {
@@ -119,16 +119,16 @@ HOOK = Named(
         },
     ),
 )
-HOOK_NAMES = ListOf(NAME)
-HOOKS_AT = Record(
+_HOOK_NAMES = ListOf(NAME)
+_HOOKS_AT = Record(
     {
-        "before": Key(HOOK_NAMES, "Called when everything is proven, before anything is moved."),
-        "fenced": Key(HOOK_NAMES, "Called when the fence is up and the source stands still."),
-        "switched": Key(HOOK_NAMES, "Called when producers write to the target."),
-        "rolled_back": Key(HOOK_NAMES, "Called when everything was taken back."),
+        "before": Key(_HOOK_NAMES, "Called when everything is proven, before anything is moved."),
+        "fenced": Key(_HOOK_NAMES, "Called when the fence is up and the source stands still."),
+        "switched": Key(_HOOK_NAMES, "Called when producers write to the target."),
+        "rolled_back": Key(_HOOK_NAMES, "Called when everything was taken back."),
     }
 )
-WAVE = Named(
+_WAVE = Named(
     "wave",
     Record(
         {
@@ -137,7 +137,7 @@ WAVE = Named(
             "topics": Key(ListOf(TOPIC, empty="a wave moves at least one topic"), "Source topics, by name."),
             "consumers": Key(IDENTIFIERS, "Group ids; a group belongs to one wave."),
             "producers": Key(IDENTIFIERS, "Application names."),
-            "strategy": Key(STRATEGY, "This wave's strategy.", "the migration's"),
+            "strategy": Key(_STRATEGY, "This wave's strategy.", "the migration's"),
             "window": Key(
                 Record(
                     {
@@ -148,13 +148,13 @@ WAVE = Named(
                 ),
                 "When the wave may run.",
             ),
-            "fence": Key(FENCE, "This wave's fence.", "the migration's"),
-            "hooks": Key(HOOKS_AT, "Hooks that are called at points of this wave."),
+            "fence": Key(_FENCE, "This wave's fence.", "the migration's"),
+            "hooks": Key(_HOOKS_AT, "Hooks that are called at points of this wave."),
             "gates": Key(
                 Record(
                     {
-                        "before": Key(ListOf(GATE), "All must hold before anything is moved."),
-                        "after": Key(ListOf(GATE), "All must hold before the wave counts as done."),
+                        "before": Key(ListOf(_GATE), "All must hold before anything is moved."),
+                        "after": Key(ListOf(_GATE), "All must hold before the wave counts as done."),
                     }
                 ),
                 "What must hold before and after.",
@@ -178,9 +178,9 @@ MIGRATION = Named(
     Record(
         {
             "flow": Key(NAME, "The id of the flow whose applications move."),
-            "strategy": Key(STRATEGY, "Who moves first.", "`consumers_first`"),
-            "fence": Key(FENCE, "How producers are kept from the source.", "`{kind: stop}`"),
-            "hooks": Key(MapOf(HOOK), "Name → something of yours that is called: a DAG, an address, a function."),
+            "strategy": Key(_STRATEGY, "Who moves first.", "`consumers_first`"),
+            "fence": Key(_FENCE, "How producers are kept from the source.", "`{kind: stop}`"),
+            "hooks": Key(MapOf(_HOOK), "Name → something of yours that is called: a DAG, an address, a function."),
             "applications": Key(
                 MapOf(
                     Record(
@@ -250,7 +250,7 @@ MIGRATION = Named(
                 "How the journal of runs and approvals is signed.",
                 "not signed: whoever may write to `watershed.journal` can forge entries",
             ),
-            "waves": Key(ListOf(WAVE, empty="a migration has at least one wave"), "What moves together."),
+            "waves": Key(ListOf(_WAVE, empty="a migration has at least one wave"), "What moves together."),
             "decommission": Key(
                 Record(
                     {

@@ -16,9 +16,9 @@ from topology.quoting import shown
 from topology.selectors import Selector
 from topology.shapes import Converted, Key, ListOf, Named, Record, Scalar, ScalarOr
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 NAME_TEXT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
 _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*)"  # one that begins with `-` is an option to commands
 _ADDRESS = re.compile(
@@ -50,7 +50,7 @@ def matching(pattern: re.Pattern[str], expected: str, limit: int = 249) -> Any:
     return convert
 
 
-def word(*words: str, old: Mapping[str, str] = NOTHING) -> Scalar:
+def word(*words: str, old: Mapping[str, str] = _NOTHING) -> Scalar:
     """One of these words. old: earlier spellings, still read."""
     expected = f"one of {', '.join(words)}"
 
@@ -152,7 +152,7 @@ def _address(text: str) -> str:
 
 def _selector(kind: Any) -> Any:
     def convert(text: str) -> Selector:
-        if kind == "literal" and TOPIC_TEXT.fullmatch(text) is None:
+        if kind == "literal" and _TOPIC_TEXT.fullmatch(text) is None:
             if set("*?[](|)\\^$+") & set(text):
                 raise ValueError("a plain selector is one topic's exact name; write `{glob: …}` or `{regex: …}`")
             raise ValueError("not a topic name (letters, digits, `.`, `_`, `-`; at most 249)")
@@ -201,8 +201,8 @@ PRINCIPAL = scalar(
 CLUSTER_ID = scalar(
     "a cluster id", _cluster_id, quoted=True, minLength=1, maxLength=249, pattern=f"^{_CLUSTER_ID.pattern}$"
 )
-TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$")
-TOPIC_NAME = scalar("a topic's name", matching(TOPIC_TEXT, "a topic's name"), quoted=True)
+TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{_TOPIC_TEXT.pattern}$")
+TOPIC_NAME = scalar("a topic's name", matching(_TOPIC_TEXT, "a topic's name"), quoted=True)
 BOOLEAN = Scalar(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
 DURATION = Named(
     "duration",

@@ -11,7 +11,7 @@ from topology.picture.edge import Edge
 from topology.quoting import shown
 from topology.selectors import Selector
 
-NAMED = 12  # selectors on one arrow
+_NAMED = 12  # selectors on one arrow
 
 
 def draw(topology: Topology, form: str, level: str) -> str:
@@ -50,5 +50,5 @@ def draw(topology: Topology, form: str, level: str) -> str:
 
 
 def _named(selectors: Sequence[Selector]) -> str:
-    names = ", ".join(shown(each.text) for each in selectors[:NAMED])
-    return f"{names} and {len(selectors) - NAMED} more" if len(selectors) > NAMED else names
+    names = ", ".join(shown(each.text) for each in selectors[:_NAMED])
+    return f"{names} and {len(selectors) - _NAMED} more" if len(selectors) > _NAMED else names

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import networkx
 
-ROUNDS = 8
-DENSE = 0.8
+_ROUNDS = 8
+_DENSE = 0.8
 
 
 def columns(nodes: Iterable[str], ways: Iterable[tuple[str, str]]) -> list[list[str]]:
@@ -26,7 +26,7 @@ def columns(nodes: Iterable[str], ways: Iterable[tuple[str, str]]) -> list[list[
     for node in sorted(graph, key=lambda each: (level[each], each)):
         rows[level[node]].append(node)
     rows = [row for row in rows if row]
-    for number in range(ROUNDS):
+    for number in range(_ROUNDS):
         order = range(1, len(rows)) if number % 2 == 0 else range(len(rows) - 2, -1, -1)
         for index in order:
             beside = rows[index - 1] if number % 2 == 0 else rows[index + 1]
@@ -52,7 +52,7 @@ def _levels(graph: networkx.DiGraph[str]) -> Mapping[str, int]:
 def _inside(graph: networkx.DiGraph[str], members: list[str]) -> dict[str, int]:
     among = graph.subgraph(members)
     count = len(members)
-    if count == 1 or (count > 2 and among.number_of_edges() > DENSE * count * (count - 1)):
+    if count == 1 or (count > 2 and among.number_of_edges() > _DENSE * count * (count - 1)):
         return dict.fromkeys(members, 0)
     busiest = min(members, key=lambda node: (-among.degree(node), node))
     return dict(networkx.single_source_shortest_path_length(among.to_undirected(as_view=True), busiest))

@@ -11,11 +11,11 @@ from topology.picture.edge import Edge, Mesh, meshes
 from topology.picture.layout import columns
 from topology.quoting import visible
 
-LETTER, LABEL, BOX, GAP, MARGIN = 7.6, 6.2, 30, 90, 24
-ROW, CLOSE, MANY = 52, 38, 16
-FAN = 4  # so many equal arrows at one box are labelled there, once
-LONGEST = 46
-STYLE = """
+_LETTER, _LABEL, _BOX, _GAP, _MARGIN = 7.6, 6.2, 30, 90, 24
+_ROW, _CLOSE, _MANY = 52, 38, 16
+_FAN = 4  # so many equal arrows at one box are labelled there, once
+_LONGEST = 46
+_STYLE = """
 text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1c2733}
 .box{fill:#f4f7fa;stroke:#8496a8;stroke-width:1.2}.label{font-size:10.5px;fill:#3d5166}
 .back{fill:#ffffff;fill-opacity:.86}.flow{fill:none;stroke:#4b77a8;stroke-width:1.5}
@@ -32,13 +32,13 @@ def escape(text: str) -> str:
     return saxutils.escape(visible(text))
 
 
-def quoteattr(text: str) -> str:
+def _quoteattr(text: str) -> str:
     """The same of an attribute, with its quotes."""
     return saxutils.quoteattr(visible(text))
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class _Box:
     name: str
     x: float
     y: float
@@ -46,7 +46,7 @@ class Box:
 
     @property
     def middle(self) -> float:
-        return self.y + BOX / 2
+        return self.y + _BOX / 2
 
 
 def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
@@ -54,7 +54,7 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     names = sorted({name for edge in edges for name in (edge.source, edge.target)})
     rows = columns(names, [(edge.source, edge.target) for edge in edges])
     level = {name: index for index, row in enumerate(rows) for name in row}
-    whole, _ = meshes(edges, FAN)
+    whole, _ = meshes(edges, _FAN)
     whole = [mesh for mesh in whole if len({level[name] for name in mesh.members}) == 1]
     framed = {(source, mesh.label, mesh.paused) for mesh in whole for source in mesh.members}
     arrows = [edge for edge in edges if (edge.source, edge.label, edge.paused) not in framed]
@@ -63,22 +63,22 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     left = list(alone)
     drawn = [*_frames(whole, boxes), *_paths(arrows, boxes), *map(_box, boxes.values())]
     drawn += [_label(label, boxes[label.box]) for label in labels]
-    bottom = max((box.y + BOX for box in boxes.values()), default=MARGIN + 30.0) + 22
+    bottom = max((box.y + _BOX for box in boxes.values()), default=_MARGIN + 30.0) + 22
     if left:
         said = escape(f"no flow: {', '.join(left)}")
-        drawn.append(f'<text class="label" x="{MARGIN}" y="{bottom + 14:.0f}">{said}</text>')
-    width = max([len(title) * 9.5 + 2 * MARGIN, *(_right_edge(box, labels, arrows, boxes) for box in boxes.values())])
-    width = max(width, *(len(mesh.label) * LABEL + 190 for mesh in whole)) if whole else width
-    height = bottom + MARGIN + (20 if left else 0)
+        drawn.append(f'<text class="label" x="{_MARGIN}" y="{bottom + 14:.0f}">{said}</text>')
+    width = max([len(title) * 9.5 + 2 * _MARGIN, *(_right_edge(box, labels, arrows, boxes) for box in boxes.values())])
+    width = max(width, *(len(mesh.label) * _LABEL + 190 for mesh in whole)) if whole else width
+    height = bottom + _MARGIN + (20 if left else 0)
     about = f"{len(names) + len(left)} boxes, {len(edges)} flows"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label={quoteattr(f"{title}: {about}")}>',
-            f"<style>{STYLE}</style>",
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label={_quoteattr(f"{title}: {about}")}>',
+            f"<style>{_STYLE}</style>",
             _arrows(),
             '<rect class="paper" width="100%" height="100%"/>',
-            f'<text class="title" x="{MARGIN}" y="{MARGIN}">{escape(title)}</text>',
+            f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{escape(title)}</text>',
             *drawn,
             "</svg>",
         ]
@@ -86,7 +86,7 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class _Label:
     """A text beside a box, on its right or left, on the line-th line there."""
 
     box: str
@@ -95,73 +95,73 @@ class Label:
     text: str
 
 
-def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[Label]:
+def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[_Label]:
     """Equal arrows at one box are told once there, with their number; others at the end with fewer arrows."""
     out: Counter[tuple[str, str]] = Counter((edge.source, edge.label) for edge in edges)
     into: Counter[tuple[str, str]] = Counter((edge.target, edge.label) for edge in edges)
     busy = Counter(name for edge in edges for name in (edge.source, edge.target))
     lines: Counter[tuple[str, bool]] = Counter()
-    found: dict[tuple[str, str, bool, bool], Label] = {}
+    found: dict[tuple[str, str, bool, bool], _Label] = {}
     # arrows to the right leave and arrive a little higher: their labels come first, on the upper line
     for edge in sorted(edges, key=lambda each: level[each.source] > level[each.target]):
         fan = max(out[edge.source, edge.label], into[edge.target, edge.label])
-        at_source = out[edge.source, edge.label] == fan if fan >= FAN else (busy[edge.source] <= busy[edge.target])
+        at_source = out[edge.source, edge.label] == fan if fan >= _FAN else (busy[edge.source] <= busy[edge.target])
         box, other = (edge.source, edge.target) if at_source else (edge.target, edge.source)
         right = level[other] >= level[box]
         key = (box, edge.label, at_source, right)
         if key in found:
             continue
         text = _short(edge.label) + (" (paused)" if edge.paused else "")
-        if fan >= FAN:
+        if fan >= _FAN:
             text = f"{text} {'to' if at_source else 'from'} {fan}"
-        found[key] = Label(box, right, lines[box, right], text)
+        found[key] = _Label(box, right, lines[box, right], text)
         lines[box, right] += 1
     return [label for label in found.values() if label.line < 3]  # the arrows' tooltips still say the others
 
 
-def _boxes(rows: list[list[str]], labels: list[Label], edges: list[Edge]) -> dict[str, Box]:
+def _boxes(rows: list[list[str]], labels: list[_Label], edges: list[Edge]) -> dict[str, _Box]:
     """Columns side by side, each centred on the highest one, with room for the labels between them."""
     tallest = max(map(len, rows), default=0)
-    step = CLOSE if tallest > MANY else ROW
-    found: dict[str, Box] = {}
-    x = float(MARGIN)
+    step = _CLOSE if tallest > _MANY else _ROW
+    found: dict[str, _Box] = {}
+    x = float(_MARGIN)
     for number, row in enumerate(rows):
-        width = max(len(_short(name)) for name in row) * LETTER + 22
-        top = MARGIN + 34 + (tallest - len(row)) * step / 2
+        width = max(len(_short(name)) for name in row) * _LETTER + 22
+        top = _MARGIN + 34 + (tallest - len(row)) * step / 2
         for index, name in enumerate(row):
-            found[name] = Box(name, x, top + index * step, width)
+            found[name] = _Box(name, x, top + index * step, width)
         beside = set(rows[number + 1]) if number + 1 < len(rows) else set()
         told = [len(each.text) for each in labels if each.box in row and each.right]
         told += [len(each.text) for each in labels if each.box in beside and not each.right]
         inside = any(edge.source in row and edge.target in row for edge in edges)
-        x += width + GAP + max(told, default=0) * LABEL + min(len(row) * 12, 90) * inside
+        x += width + _GAP + max(told, default=0) * _LABEL + min(len(row) * 12, 90) * inside
     return found
 
 
-def _right_edge(box: Box, labels: list[Label], edges: list[Edge], boxes: Mapping[str, Box]) -> float:
-    told = max((len(each.text) for each in labels if each.box == box.name and each.right), default=0) * LABEL
+def _right_edge(box: _Box, labels: list[_Label], edges: list[Edge], boxes: Mapping[str, _Box]) -> float:
+    told = max((len(each.text) for each in labels if each.box == box.name and each.right), default=0) * _LABEL
     arcs = [
         24 + min(abs(boxes[edge.source].y - boxes[edge.target].y) * 0.35, 90)
         for edge in edges
         if box.name in (edge.source, edge.target) and boxes[edge.source].x == boxes[edge.target].x
     ]
-    return box.x + box.width + max([told + 12, *arcs]) + MARGIN
+    return box.x + box.width + max([told + 12, *arcs]) + _MARGIN
 
 
-def _frames(whole: list[Mesh], boxes: Mapping[str, Box]) -> Iterator[str]:
+def _frames(whole: list[Mesh], boxes: Mapping[str, _Box]) -> Iterator[str]:
     """A mesh is a frame around its members."""
     for number, mesh in enumerate(whole):
         members = [boxes[name] for name in mesh.members]
         x, y = members[0].x - 10 - 4 * number, min(box.y for box in members) - 8 - 14 * number
         width = members[0].width + 20 + 8 * number
-        height = max(box.y for box in members) + BOX + 8 + 4 * number - y
+        height = max(box.y for box in members) + _BOX + 8 + 4 * number - y
         kind = " paused" if mesh.paused else ""
         said = f"each to each other: {_short(mesh.label)}{' (paused)' if mesh.paused else ''}"
         yield f'<rect class="flow{kind}" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" rx="9"/>'
         yield f'<text class="label" x="{x + 4:.0f}" y="{y - 4:.0f}">{escape(said)}</text>'
 
 
-def _paths(edges: list[Edge], boxes: dict[str, Box]) -> Iterator[str]:
+def _paths(edges: list[Edge], boxes: dict[str, _Box]) -> Iterator[str]:
     """Loops last, so that they lie above."""
     for edge in sorted(edges, key=lambda each: each.loop):
         kind = " loop" if edge.loop else " paused" if edge.paused else ""
@@ -173,7 +173,7 @@ def _paths(edges: list[Edge], boxes: dict[str, Box]) -> Iterator[str]:
         )
 
 
-def _curve(source: Box, target: Box) -> str:
+def _curve(source: _Box, target: _Box) -> str:
     """To the right out of the right side, to the left a little lower; within a column an arc on the right."""
     if source.x == target.x:
         x, bulge = source.x + source.width, 24 + min(abs(source.y - target.y) * 0.35, 90)
@@ -188,8 +188,8 @@ def _curve(source: Box, target: Box) -> str:
     return f"M{x1:.0f} {y1:.0f}C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
 
 
-def _label(label: Label, box: Box) -> str:
-    width = len(label.text) * LABEL
+def _label(label: _Label, box: _Box) -> str:
+    width = len(label.text) * _LABEL
     x = box.x + box.width + 10 if label.right else box.x - 10 - width
     y = box.middle + (-9 if label.line == 0 else 16 + 12 * (label.line - 1))
     return (
@@ -198,10 +198,10 @@ def _label(label: Label, box: Box) -> str:
     )
 
 
-def _box(box: Box) -> str:
+def _box(box: _Box) -> str:
     x, y = f"{box.x + 11:.0f}", f"{box.y + 20:.0f}"
     return (
-        f'<rect class="box" x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{BOX}" rx="5"/>'
+        f'<rect class="box" x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{_BOX}" rx="5"/>'
         f'<text x="{x}" y="{y}">{escape(_short(box.name))}<title>{escape(box.name)}</title></text>'
     )
 
@@ -219,4 +219,4 @@ def _arrows() -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

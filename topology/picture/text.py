@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from topology.picture.edge import Edge, meshes
 
-FOLDED = 20  # more flows than this, and equal ones are told together
-SHOWN = 6
+_FOLDED = 20  # more flows than this, and equal ones are told together
+_SHOWN = 6
 
 
 def text(edges: list[Edge], alone: Iterable[str] = ()) -> str:
     """Without a newline at the end."""
-    lines = _folded(edges) if len(edges) > FOLDED else _each(edges)
+    lines = _folded(edges) if len(edges) > _FOLDED else _each(edges)
     left = list(alone)
     lines += [f"no flow: {_some(left)}"] if left else []
     return "\n".join(lines).rstrip() or "no flows"
@@ -53,9 +53,9 @@ def _folded(edges: list[Edge]) -> list[str]:
 
 def _some(names: Iterable[str]) -> str:
     ordered = sorted(names)
-    if len(ordered) <= SHOWN:
+    if len(ordered) <= _SHOWN:
         return ", ".join(ordered)
-    return f"{', '.join(ordered[: SHOWN - 1])} and {len(ordered) - SHOWN + 1} more"
+    return f"{', '.join(ordered[: _SHOWN - 1])} and {len(ordered) - _SHOWN + 1} more"
 
 
 def _arrow(edge: Edge) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 GIB = 2**30
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -12,7 +12,7 @@ _STEPS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def size(count: float | None) -> str:
     """`1.5 GiB`; at most three digits before the point."""
     if count is None:
-        return UNKNOWN
+        return _UNKNOWN
     step = 0
     while abs(count) >= 1000 and step < len(_STEPS) - 1:
         count, step = count / 1024, step + 1
@@ -20,11 +20,11 @@ def size(count: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    return UNKNOWN if per_second is None else f"{size(per_second)}/s"
+    return _UNKNOWN if per_second is None else f"{size(per_second)}/s"
 
 
 def number(count: int | None) -> str:
-    return UNKNOWN if count is None else f"{count:,}"
+    return _UNKNOWN if count is None else f"{count:,}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
 def span(seconds: float | None) -> str:
     """`3 h 20 min`; the two largest units."""
     if seconds is None:
-        return UNKNOWN
+        return _UNKNOWN
     if seconds < 1:
         return "under 1 s"
     whole = round(seconds)
@@ -49,12 +49,12 @@ def span(seconds: float | None) -> str:
 
 def instant(ms: int | None) -> str:
     """UTC, to the minute."""
-    return UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return _UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def money(amount: float | None) -> str:
     """Without a currency: it is that of the price."""
-    return UNKNOWN if amount is None else f"{amount:,.2f}"
+    return _UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
 def several(names: tuple[str, ...], shown: int = 5) -> str:

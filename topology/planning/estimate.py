@@ -10,7 +10,7 @@ from topology.plan import PlanFlow
 from topology.planning.amounts import GIB
 
 ASSUMED_RATE = 100 * 2**20  # bytes a second, where neither a quota nor an option says one
-DAY_S = 86_400
+_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Estimate:
     @property
     def gib_a_day(self) -> float:
         """What crosses it every day after."""
-        return self.written * DAY_S / GIB
+        return self.written * _DAY_S / GIB
 
 
 def estimate(topics: Iterable[InventoryTopic], flow: PlanFlow, rate: int | None) -> Estimate:

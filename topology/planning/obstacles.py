@@ -20,9 +20,9 @@ _INHERITED = {
     "message.timestamp.type": "log.message.timestamp.type",
     "min.insync.replicas": "min.insync.replicas",
 }
-OLDEST_SOURCE = (3, 1)  # Fetch by topic id (KIP-516)
-OLDEST_TARGET = (4, 1)  # Produce by topic id (KIP-516)
-REPLICAS_A_BROKER = (
+_OLDEST_SOURCE = (3, 1)  # Fetch by topic id (KIP-516)
+_OLDEST_TARGET = (4, 1)  # Produce by topic id (KIP-516)
+_REPLICAS_A_BROKER = (
     4_000  # what Kafka's developers advise at most (Apache Kafka blog, 200K partitions per cluster, 2018)
 )
 
@@ -38,7 +38,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class _Pair:
     """One source topic and its place on the target. there: the target's topic if it exists."""
 
     flow: PlanFlow
@@ -72,18 +72,18 @@ def created_replicas(flow: PlanFlow, topic: InventoryTopic, target: InventoryClu
     return flow.replication_factor or min(topic.replication_factor, len(target.brokers))
 
 
-Found = tuple[str, str]  # what, remedy
-Check = Callable[[Pair], Iterator[Found]]
+_Found = tuple[str, str]  # what, remedy
+_Check = Callable[[_Pair], Iterator[_Found]]
 
 
 def flow_obstacles(
     flow: PlanFlow, topics: list[InventoryTopic], source: InventoryCluster, target: InventoryCluster
 ) -> list[Obstacle]:
     """Those of one flow; topics that share an obstacle share one line."""
-    found: dict[Found, list[str]] = defaultdict(list)
+    found: dict[_Found, list[str]] = defaultdict(list)
     for topic in topics:
-        pair = Pair(flow, topic, target.topics.get(flow.target_topic(topic.name)), target)
-        for check in CHECKS:
+        pair = _Pair(flow, topic, target.topics.get(flow.target_topic(topic.name)), target)
+        for check in _CHECKS:
             for each in check(pair):
                 found[each].append(topic.name)
     per_topic = [Obstacle(flow.id, what, tuple(sorted(names)), remedy) for (what, remedy), names in found.items()]
@@ -102,11 +102,11 @@ def partition_obstacle(target: InventoryCluster, created: int, replicas: int, li
             "copy fewer topics into it, add brokers and raise the limit, or remove topics that nobody uses",
         )
     all_replicas = sum(topic.partitions * topic.replication_factor for topic in target.topics.values()) + replicas
-    if limit is None and target.brokers and all_replicas > REPLICAS_A_BROKER * len(target.brokers):
+    if limit is None and target.brokers and all_replicas > _REPLICAS_A_BROKER * len(target.brokers):
         return Obstacle(
             None,
             f"{target.alias} would hold {all_replicas:,} replicas on {amounts.counted(len(target.brokers), 'broker')}; "
-            f"{REPLICAS_A_BROKER:,} a broker is advised at most",
+            f"{_REPLICAS_A_BROKER:,} a broker is advised at most",
             (),
             f"add brokers, or state clusters.{target.alias}.limits.partitions if the cluster is known to carry more",
         )
@@ -114,7 +114,7 @@ def partition_obstacle(target: InventoryCluster, created: int, replicas: int, li
 
 
 def _versions(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[Obstacle]:
-    for cluster, oldest, does in ((source, OLDEST_SOURCE, "reads from"), (target, OLDEST_TARGET, "writes to")):
+    for cluster, oldest, does in ((source, _OLDEST_SOURCE, "reads from"), (target, _OLDEST_TARGET, "writes to")):
         release = re.fullmatch(r"(\d{1,4})\.(\d{1,4})(\D.*)?", cluster.kafka or "")
         if release is not None and (int(release[1]), int(release[2])) < oldest:
             needed = ".".join(map(str, oldest))
@@ -126,7 +126,7 @@ def _versions(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster
             )
 
 
-def _message_size(pair: Pair) -> Iterator[Found]:
+def _message_size(pair: _Pair) -> Iterator[_Found]:
     largest, taken = pair.source.number("max.message.bytes"), pair.will_be_number("max.message.bytes")
     if largest is not None and taken is not None and taken < largest:
         yield (
@@ -136,7 +136,7 @@ def _message_size(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _timestamps(pair: Pair) -> Iterator[Found]:
+def _timestamps(pair: _Pair) -> Iterator[_Found]:
     kept, will_be = pair.source.config("message.timestamp.type"), pair.will_be("message.timestamp.type")
     if kept == "CreateTime" and will_be == "LogAppendTime":
         yield (
@@ -145,7 +145,7 @@ def _timestamps(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _cleanup(pair: Pair) -> Iterator[Found]:
+def _cleanup(pair: _Pair) -> Iterator[_Found]:
     ours, theirs = pair.source.config("cleanup.policy"), pair.will_be("cleanup.policy")
     if ours is None or theirs is None or ("compact" in ours) == ("compact" in theirs):
         return
@@ -162,7 +162,7 @@ def _cleanup(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _retention(pair: Pair) -> Iterator[Found]:
+def _retention(pair: _Pair) -> Iterator[_Found]:
     ours, theirs = pair.source.number("retention.ms"), pair.there.number("retention.ms") if pair.there else None
     if ours is not None and theirs is not None and theirs >= 0 and (ours < 0 or theirs < ours):
         kept = "for ever" if ours < 0 else amounts.span(ours / 1000)
@@ -173,7 +173,7 @@ def _retention(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _partitions(pair: Pair) -> Iterator[Found]:
+def _partitions(pair: _Pair) -> Iterator[_Found]:
     if pair.there is not None and pair.there.partitions != pair.source.partitions:
         yield (
             f"{amounts.counted(pair.source.partitions, 'partition')} at {pair.flow.source}, {pair.there.partitions} at "
@@ -182,7 +182,7 @@ def _partitions(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _replication(pair: Pair) -> Iterator[Found]:
+def _replication(pair: _Pair) -> Iterator[_Found]:
     brokers = len(pair.target.brokers)
     if pair.there is None and pair.replicas > brokers:
         yield (
@@ -205,7 +205,7 @@ def _replication(pair: Pair) -> Iterator[Found]:
         )
 
 
-def _tiered(pair: Pair) -> Iterator[Found]:
+def _tiered(pair: _Pair) -> Iterator[_Found]:
     if pair.source.config("remote.storage.enable") != "true":
         return
     if pair.target.configs.get("remote.log.storage.system.enable") == "true":
@@ -221,7 +221,7 @@ def _tiered(pair: Pair) -> Iterator[Found]:
         )
 
 
-CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[_Check, ...] = (
     _message_size,
     _timestamps,
     _cleanup,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from topology.inventory import InventoryCluster, InventoryTopic
 from topology.selectors import is_internal
 
-DAY_MS = 86_400_000
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def overview(cluster: InventoryCluster, *, top: int, idle_days: int) -> Overview
     topics = list(cluster.topics.values())
     ours = [topic for topic in topics if not _internal(topic)]
     busy = [topic for topic in ours if topic.rate_bytes]
-    idle = [topic for topic in ours if _idle(topic, cluster.taken_ms - idle_days * DAY_MS)]
+    idle = [topic for topic in ours if _idle(topic, cluster.taken_ms - idle_days * _DAY_MS)]
     return Overview(
         cluster=cluster,
         topics=len(topics),

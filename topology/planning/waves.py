@@ -12,7 +12,7 @@ from topology.waves import Migration, Wave
 
 
 @dataclass(frozen=True, slots=True)
-class WaveGroup:
+class _WaveGroup:
     """A group that moves with a wave. seen is None when the source does not have it. lag counts the wave's topics;
     elsewhere: topics it has offsets on that are not in its wave."""
 
@@ -23,7 +23,7 @@ class WaveGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Bystander:
+class _Bystander:
     """A group that reads the wave's topics and does not move with it. wave: where it moves instead, None: nowhere."""
 
     id: str
@@ -39,8 +39,8 @@ class WavePlan:
     wave: Wave
     estimate: Estimate
     missing: tuple[str, ...]
-    groups: tuple[WaveGroup, ...]
-    bystanders: tuple[Bystander, ...]
+    groups: tuple[_WaveGroup, ...]
+    bystanders: tuple[_Bystander, ...]
 
 
 def wave_plans(
@@ -60,7 +60,7 @@ def _wave_plan(
     for group in source.groups.values():
         read = topics & group.offsets.keys()
         if read and group.id not in wave.consumers:
-            bystanders.append(Bystander(group.id, group.members, tuple(sorted(read)), movers.get(group.id)))
+            bystanders.append(_Bystander(group.id, group.members, tuple(sorted(read)), movers.get(group.id)))
     return WavePlan(
         wave=wave,
         estimate=estimate(there, flow, rate),
@@ -70,8 +70,8 @@ def _wave_plan(
     )
 
 
-def _wave_group(group_id: str, seen: InventoryGroup | None, topics: set[str]) -> WaveGroup:
+def _wave_group(group_id: str, seen: InventoryGroup | None, topics: set[str]) -> _WaveGroup:
     if seen is None:
-        return WaveGroup(group_id, None, 0, ())
+        return _WaveGroup(group_id, None, 0, ())
     lag = sum(seen.lag.get(topic, 0) for topic in topics)
-    return WaveGroup(group_id, seen, lag, tuple(sorted(seen.offsets.keys() - topics)))
+    return _WaveGroup(group_id, seen, lag, tuple(sorted(seen.offsets.keys() - topics)))

@@ -12,7 +12,7 @@ from topology.finding import Finding
 from topology.lint import Result
 from topology.quoting import visible
 
-COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
+_COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(results: Iterable[Result]) -> str:
@@ -28,7 +28,7 @@ def _annotation(finding: Finding) -> str:
     parts = (finding.message, *finding.notes, *([f"help: {finding.help}"] if finding.help else []))
     said = "\n".join(map(visible, parts))
     where = ",".join(f"{key}={_property(value)}" for key, value in place.items())
-    return f"::{COMMANDS[finding.severity]} {where}::{_data(said)}"
+    return f"::{_COMMANDS[finding.severity]} {where}::{_data(said)}"
 
 
 def _data(text: str) -> str:

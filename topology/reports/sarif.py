@@ -16,7 +16,7 @@ from topology.quoting import json_visible
 from topology.rule import Rule
 from topology.rules import RULES
 
-LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _INDEX = {rule.code: index for index, rule in enumerate(RULES)}
 
 
@@ -52,7 +52,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "shortDescription": {"text": manual.title},
         "fullDescription": {"text": manual.why},
         "help": {"text": rule.manual.strip()},
-        "defaultConfiguration": {"level": LEVELS[rule.severity]},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         "properties": {"needs": rule.needs, "ignorable": rule.ignorable, "tags": [rule.code[:3]]},
     }
 
@@ -62,7 +62,7 @@ def _result(finding: Finding, more: dict[str, Any] | None = None) -> dict[str, A
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": _INDEX[finding.rule],
-        "level": LEVELS[finding.severity],
+        "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(said)},
         "locations": [_location(finding.labels[0])],
         "partialFingerprints": {"topologyLint/v1": finding.fingerprint},

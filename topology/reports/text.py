@@ -11,9 +11,9 @@ from topology.nodes import lines_of
 from topology.quoting import visible
 from topology.reports.masking import masked
 
-WIDTH = 160
-BEFORE = 40  # letters of a long line that are shown before what is wrong in it
-COLOURS = {"error": "31", "warning": "33", "info": "36"}
+_WIDTH = 160
+_BEFORE = 40  # letters of a long line that are shown before what is wrong in it
+_COLOURS = {"error": "31", "warning": "33", "info": "36"}
 
 
 def text(results: Iterable[Result], *, colour: bool = False) -> str:
@@ -74,7 +74,7 @@ def _lines(result: Result) -> dict[str, list[str]]:
 def _frame(finding: Finding, lines: dict[str, list[str]], colour: bool) -> Iterator[str]:
     head = f"{finding.severity}[{finding.rule}]"
     if colour:
-        head = f"\x1b[1;{COLOURS[finding.severity]}m{head}\x1b[0m"
+        head = f"\x1b[1;{_COLOURS[finding.severity]}m{head}\x1b[0m"
     likely = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     yield f"{head}: {visible(finding.message)}{likely}"
     width = max(len(str(label.span.line)) for label in finding.labels)
@@ -103,11 +103,11 @@ def _source(label: Label, lines: list[str], width: int) -> Iterator[str]:
     shown = masked(line)
     end = span.end_column - 1 if span.end_line == span.line else len(line.rstrip())
     first = shown.at(span.column - 1)
-    begin = 0 if len(shown.text) <= WIDTH or first <= WIDTH - BEFORE else first - BEFORE
-    piece = shown.text[begin : begin + WIDTH]
+    begin = 0 if len(shown.text) <= _WIDTH or first <= _WIDTH - _BEFORE else first - _BEFORE
+    piece = shown.text[begin : begin + _WIDTH]
     if begin:
         piece = f"…{piece[1:]}"
-    if begin + WIDTH < len(shown.text):
+    if begin + _WIDTH < len(shown.text):
         piece = f"{piece[:-1]}…"
     before = first - begin
     after = max(before + 1, min(shown.at(end - 1) + 1 - begin, len(piece)))

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from topology.finding import Label, Span
 
-SHOWN = 2
-NOTED = 4
+_SHOWN = 2
+_NOTED = 4
 
 
 def some(names: Sequence[str]) -> str:
     """`orders`, `payments` and 398 more."""
-    if len(names) <= SHOWN + 1:
+    if len(names) <= _SHOWN + 1:
         head, last = names[:-1], names[-1]
         return f"{', '.join(f'`{name}`' for name in head)} and `{last}`" if head else f"`{last}`"
-    return f"{', '.join(f'`{name}`' for name in names[:SHOWN])} and {len(names) - SHOWN} more"
+    return f"{', '.join(f'`{name}`' for name in names[:_SHOWN])} and {len(names) - _SHOWN} more"
 
 
 def labels(*places: tuple[Span | None, str]) -> tuple[Label, ...]:
@@ -40,4 +40,4 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 def besides(groups: Iterable[tuple[Sequence[str], str]]) -> tuple[str, ...]:
     """Notes about further things of the same fault with other numbers: (names, what is to be said of them)."""
     lines = tuple(f"{some(names)}: {what}" for names, what in groups)
-    return lines if len(lines) <= NOTED else (*lines[:NOTED], f"and {len(lines) - NOTED} more such groups")
+    return lines if len(lines) <= _NOTED else (*lines[:_NOTED], f"and {len(lines) - _NOTED} more such groups")

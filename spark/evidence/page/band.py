@@ -9,9 +9,9 @@ from xml.etree.ElementTree import Element
 from spark.evidence.page.element import e
 from spark.evidence.page.words import CLASSES, moment, plural, share, span, written_at
 
-RARE = ("quarantined",)  # not told where there is none
-SIGNS = {"proven": "✓", "different": "✗", "incomplete": "…", "error": "!"}
-SAYS = {
+_RARE = ("quarantined",)  # not told where there is none
+_SIGNS = {"proven": "✓", "different": "✗", "incomplete": "…", "error": "!"}
+_SAYS = {
     "proven": "Every record of the window stands on the target, once, unchanged and in order.",
     "different": "Source and target differ. Every difference was seen by two reads.",
     "incomplete": "Nothing differs, but something is not proven: see what stands in the way.",
@@ -23,7 +23,7 @@ def band(
     document: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]
 ) -> Element:
     verdict = str(document["verdict"])
-    sign = e("span", SIGNS.get(verdict, "?"), cls="sign", aria_hidden="true")
+    sign = e("span", _SIGNS.get(verdict, "?"), cls="sign", aria_hidden="true")
     return e(
         "header",
         e("p", "Proof of ", e("strong", str(document.get("topology") or "a topology"))),
@@ -32,7 +32,7 @@ def band(
         e("pre", document["error"], cls="error") if document.get("error") else None,
         e("div", _headline(document), _classes(document), cls="numbers") if verdict != "error" else None,
         _window(document, partitions, chunks) if verdict != "error" else None,
-        cls=f"band {verdict if verdict in SIGNS else 'error'}",
+        cls=f"band {verdict if verdict in _SIGNS else 'error'}",
     )
 
 
@@ -45,8 +45,8 @@ def _said(document: Mapping[str, Any]) -> str:
     verdict, groups = str(document["verdict"]), int((document.get("groups") or {}).get("different", 0))
     if verdict == "different" and groups:
         lost = f"{plural(groups, 'position')} of consumer groups would leave records out at the target."
-        return f"{SAYS[verdict]} And {lost}" if differing(document) else f"No record differs, but {lost}"
-    return SAYS.get(verdict, "")
+        return f"{_SAYS[verdict]} And {lost}" if differing(document) else f"No record differs, but {lost}"
+    return _SAYS.get(verdict, "")
 
 
 def in_window(counts: Mapping[str, Any]) -> int:
@@ -87,7 +87,7 @@ def _classes(document: Mapping[str, Any]) -> Element:
         [
             e("li", e("b", int(document[name])), " ", name, cls=("some" if document[name] else "none"))
             for name in CLASSES
-            if document.get(name) or name not in RARE
+            if document.get(name) or name not in _RARE
         ],
         cls="classes",
     )

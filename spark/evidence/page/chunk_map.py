@@ -19,10 +19,10 @@ from spark.evidence.page.element import e
 from spark.evidence.page.parts import section
 from spark.evidence.page.words import plural, span
 
-ROWS, CELLS, COLUMNS = 96, 4_000, 160
-ACROSS, HEIGHT, GAP, LETTER, LONGEST = 940, 14, 4, 6.7, 32
-WORST = ("different", "unverifiable", "pending", "earlier", "equal")
-SAID = {
+_ROWS, _CELLS, _COLUMNS = 96, 4_000, 160
+_ACROSS, _HEIGHT, _GAP, _LETTER, _LONGEST = 940, 14, 4, 6.7, 32
+_WORST = ("different", "unverifiable", "pending", "earlier", "equal")
+_SAID = {
     "batches": "equal, whole batches compared",
     "both": "equal, whole batches where they are the same, records elsewhere",
     "records": "equal, record by record",
@@ -34,7 +34,7 @@ SAID = {
 }
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """A chunk, or what is pending behind the last; offsets of the source. `at`: counted from its partition's window."""
 
     partition: int
@@ -51,7 +51,7 @@ class Row:
 
     label: str
     scale: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[_Piece, ...]
 
 
 def chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]) -> Element | None:
@@ -59,11 +59,11 @@ def chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[
     rows = _rows(partitions, chunks)
     if not rows:
         return None
-    shown, hidden = rows[:ROWS], rows[ROWS:]
-    columns = max(24, min(COLUMNS, CELLS // len(shown)))
-    height = len(shown) * (HEIGHT + GAP) + 22
+    shown, hidden = rows[:_ROWS], rows[_ROWS:]
+    columns = max(24, min(_COLUMNS, _CELLS // len(shown)))
+    height = len(shown) * (_HEIGHT + _GAP) + 22
     counts = Counter(piece.kind for row in rows for piece in row.pieces)
-    left = 12 + LETTER * max(len(_short(row.label)) for row in shown)
+    left = 12 + _LETTER * max(len(_short(row.label)) for row in shown)
     drawn = [_row(row, at, columns, left) for at, row in enumerate(shown)]
     picture = e(
         "svg",
@@ -71,7 +71,7 @@ def chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[
         _patterns(),
         drawn,
         e("text", "offsets behind the start of each partition's window →", x=left, y=height - 4, cls="axis"),
-        viewBox=f"0 0 {ACROSS} {height}",
+        viewBox=f"0 0 {_ACROSS} {height}",
         cls="map",
         role="img",
     )
@@ -91,7 +91,7 @@ def _rows(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str,
     by_place: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for c in chunks:
         by_place.setdefault(_place(c), []).append(c)
-    share = -(-len(partitions) // ROWS)
+    share = -(-len(partitions) // _ROWS)
     rows = []
     flows = {p["flow"] for p in partitions}
     for (flow, topic, _), of_topic in groupby(sorted(partitions, key=_place), key=lambda p: _place(p)[:3]):
@@ -103,51 +103,51 @@ def _rows(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str,
             label = f"{topic}-{numbers[0]}" + (f"…{numbers[-1]}" if len(numbers) > 1 else "")
             label = f"{flow}: {label}" if len(flows) > 1 else label
             rows.append(Row(label, max(1, scale), tuple(piece for number in numbers for piece in pieces[number])))
-    if len(rows) > ROWS:
-        rows.sort(key=lambda row: min((WORST.index(_status(p.kind)) for p in row.pieces), default=len(WORST)))
+    if len(rows) > _ROWS:
+        rows.sort(key=lambda row: min((_WORST.index(_status(p.kind)) for p in row.pieces), default=len(_WORST)))
     return rows
 
 
-def _pieces(partition: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
+def _pieces(partition: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Iterator[_Piece]:
     starts = [c["source_start"] for c in chunks]
     begin = min(starts) if partition["source_start"] is None and starts else partition["source_start"] or 0
     begin = min([begin, *starts])
     name = f"{partition['topic']}-{partition['partition']}"
     for c in sorted(chunks, key=lambda c: (c["source_start"], c["source_end"])):
-        kind = c["status"] if c["status"] != "equal" else c["by"] if c["by"] in SAID else "records"
+        kind = c["status"] if c["status"] != "equal" else c["by"] if c["by"] in _SAID else "records"
         if kind == "state" and differing(partition):  # one of its keys differs, and nobody says in which chunk
             kind = "different"
         told = partial(_told, name, kind, c)
-        yield Piece(partition["partition"], c["source_start"], c["source_end"], c["source_start"] - begin, kind, told)
+        yield _Piece(partition["partition"], c["source_start"], c["source_end"], c["source_start"] - begin, kind, told)
     end, barrier = partition["source_end"], partition["barrier"]
     if end is not None and barrier is not None and barrier > end and partition["pending"]:
         told = partial("{}: offsets {}: {:,} records pending".format, name, span(end, barrier), partition["pending"])
-        yield Piece(partition["partition"], end, barrier, end - begin, "pending", told)
+        yield _Piece(partition["partition"], end, barrier, end - begin, "pending", told)
 
 
 def _told(name: str, kind: str, c: Mapping[str, Any]) -> str:
     return (
         f"{name}: offsets {span(c['source_start'], c['source_end'])} → {span(c['target_start'], c['target_end'])}: "
-        f"{SAID.get(kind, kind)}; {c['source_records']:,} records"
+        f"{_SAID.get(kind, kind)}; {c['source_records']:,} records"
         + (f", {plural(c['reads'], 'read')}" if c["reads"] else "")
         + (f"; {c['why']}" if c["why"] else "")
     )
 
 
 def _row(row: Row, at: int, columns: int, left: float) -> Element:
-    y = at * (HEIGHT + GAP)
+    y = at * (_HEIGHT + _GAP)
     label = e("title", row.label), _short(row.label)
     return e(
         "g",
-        e("text", label, x=left - 8, y=y + HEIGHT - 3, text_anchor="end", cls="label"),
-        e("rect", x=left, y=y, width=ACROSS - left, height=HEIGHT, cls="ground"),
-        [_cell(*cell, y, left, (ACROSS - left) / columns) for cell in _cells(row, columns)],
+        e("text", label, x=left - 8, y=y + _HEIGHT - 3, text_anchor="end", cls="label"),
+        e("rect", x=left, y=y, width=_ACROSS - left, height=_HEIGHT, cls="ground"),
+        [_cell(*cell, y, left, (_ACROSS - left) / columns) for cell in _cells(row, columns)],
     )
 
 
-def _cells(row: Row, columns: int) -> Iterator[tuple[tuple[Piece, ...], int, int]]:
+def _cells(row: Row, columns: int) -> Iterator[tuple[tuple[_Piece, ...], int, int]]:
     """(what lies in it, first column, column behind the last): neighbouring columns with the same content are one."""
-    slots: list[list[Piece]] = [[] for _ in range(columns)]
+    slots: list[list[_Piece]] = [[] for _ in range(columns)]
     for piece in row.pieces:
         first = min(columns - 1, round(piece.at * columns / row.scale))
         last = max(first + 1, round((piece.at + piece.end - piece.start) * columns / row.scale))
@@ -162,14 +162,14 @@ def _cells(row: Row, columns: int) -> Iterator[tuple[tuple[Piece, ...], int, int
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= LONGEST else f"{label[: LONGEST // 2 - 1]}…{label[-LONGEST // 2 :]}"
+    return label if len(label) <= _LONGEST else f"{label[: _LONGEST // 2 - 1]}…{label[-_LONGEST // 2 :]}"
 
 
-def _cell(pieces: tuple[Piece, ...], first: int, last: int, y: int, left: float, step: float) -> Element:
-    worst = min(pieces, key=lambda piece: WORST.index(_status(piece.kind)))
+def _cell(pieces: tuple[_Piece, ...], first: int, last: int, y: int, left: float, step: float) -> Element:
+    worst = min(pieces, key=lambda piece: _WORST.index(_status(piece.kind)))
     told = worst.told()
     if len(pieces) > 1:
-        counts = Counter(SAID.get(piece.kind, piece.kind) for piece in pieces)
+        counts = Counter(_SAID.get(piece.kind, piece.kind) for piece in pieces)
         told = "; ".join(f"{count:,} × {said}" for said, count in counts.most_common())
         told = f"{plural(len(pieces), 'chunk')} ({told}), the worst: {told}"
     width = max(1.0, (last - first) * step - 1)
@@ -179,7 +179,7 @@ def _cell(pieces: tuple[Piece, ...], first: int, last: int, y: int, left: float,
         x=left + first * step,
         y=y,
         width=width,
-        height=HEIGHT,
+        height=_HEIGHT,
         cls=f"cell {_class(worst.kind)}",
     )
 
@@ -200,7 +200,7 @@ def _legend(counts: Mapping[str, int]) -> Element:
                 f" {said}: ",
                 e("b", counts.get(kind, 0)),
             )
-            for kind, said in SAID.items()
+            for kind, said in _SAID.items()
             if counts.get(kind) or kind == "different"
         ],
         cls="legend",
@@ -241,11 +241,11 @@ def _patterns() -> Element:
 
 
 def _class(kind: str) -> str:
-    return kind if kind in SAID else "different"
+    return kind if kind in _SAID else "different"
 
 
 def _status(kind: str) -> str:
-    return kind if kind in WORST else "equal" if kind in SAID else "different"
+    return kind if kind in _WORST else "equal" if kind in _SAID else "different"
 
 
 def _place(line: Mapping[str, Any]) -> tuple[Any, ...]:

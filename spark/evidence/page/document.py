@@ -17,8 +17,8 @@ from spark.evidence.page.over_time import over_time
 from spark.evidence.page.parts import ROWS, differences, groups, left_out, section, topics, windows
 from spark.evidence.page.words import size, written_at
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-LONG = 400
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_LONG = 400
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -45,7 +45,7 @@ def page(document: Mapping[str, Any], tables: Mapping[str, Rows]) -> str:
     head = e(
         "head",
         e("meta", charset="utf-8"),
-        e("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        e("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         e("meta", name="viewport", content="width=device-width, initial-scale=1"),
         e("meta", name="color-scheme", content="light dark"),
         e("title", f"Proof of {document.get('topology') or 'a topology'}: {verdict}"),
@@ -118,7 +118,7 @@ def _asked(policy: Mapping[str, Any]) -> str:
     """Names and values of what was asked for beside level and mode."""
     told = [f"{name} {_plain(value)}" for name, value in policy.items() if value and name not in ("level", "final")]
     text = ", ".join(told) or "–"
-    return text if len(text) <= LONG else f"{text[: LONG - 1]}…"
+    return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
 
 
 def _plain(value: Any) -> str:

@@ -10,8 +10,8 @@ from spark.evidence.page.element import Content, e
 from spark.evidence.page.parts import section, table
 from spark.evidence.page.words import duration, place, plural
 
-QUANTILES = ((0.5, "half"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "all"))
-MOST = 10
+_QUANTILES = ((0.5, "half"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "all"))
+_MOST = 10
 
 
 def latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[str, Any]]) -> Element:
@@ -19,7 +19,7 @@ def latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[st
     told: Content
     if late:
         records = sum(count for _, count in late)
-        rows = [[name, duration(quantile(late, part))] for part, name in QUANTILES]
+        rows = [[name, duration(quantile(late, part))] for part, name in _QUANTILES]
         told = [
             e(
                 "p",
@@ -68,9 +68,9 @@ def _lag(partitions: Sequence[Mapping[str, Any]]) -> list[Element | None]:
     if not behind:
         return [e("p", "At the barrier nothing was left to copy.")]
     total = sum(p["pending"] for p in behind)
-    rows = [[e("code", place(dict(p))), p["flow"], p["pending"]] for p in behind[:MOST]]
+    rows = [[e("code", place(dict(p))), p["flow"], p["pending"]] for p in behind[:_MOST]]
     said = f"At the barrier {plural(total, 'record')} of {plural(len(behind), 'partition')} had not been copied"
-    said += f", most of them in these {MOST}." if len(behind) > MOST else "."
+    said += f", most of them in these {_MOST}." if len(behind) > _MOST else "."
     return [
         e("p", said),
         table(["partition", "flow", "pending"], rows, numbers={"pending"}, caption="Lag when the window was fixed"),

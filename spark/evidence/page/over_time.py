@@ -12,7 +12,7 @@ from spark.evidence.page.parts import section
 from spark.evidence.page.words import duration, moment, plural
 
 BUCKETS = 120
-LEFT, WIDTH, HEIGHT, BELOW = 70, 850, 150, 22
+_LEFT, _WIDTH, _HEIGHT, _BELOW = 70, 850, 150, 22
 
 
 def over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | None:
@@ -28,23 +28,23 @@ def over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | None:
     source, target = (buckets(stamped[side], side, low, step) for side in ("source", "target"))
     top = max([*source, *target, 1.0])
     drawn = [
-        e("path", d=_steps(source, top) + f" V{HEIGHT} H{LEFT} Z", cls="source-area"),
+        e("path", d=_steps(source, top) + f" V{_HEIGHT} H{_LEFT} Z", cls="source-area"),
         e("path", d=_steps(target, top), cls="target-line"),
     ]
     ticks = [
         (
-            e("line", x1=LEFT, x2=LEFT + WIDTH, y1=y, y2=y, cls="tick"),
-            e("text", f"{top * part:,.0f}", x=LEFT - 6, y=y + 4, text_anchor="end", cls="axis"),
+            e("line", x1=_LEFT, x2=_LEFT + _WIDTH, y1=y, y2=y, cls="tick"),
+            e("text", f"{top * part:,.0f}", x=_LEFT - 6, y=y + 4, text_anchor="end", cls="axis"),
         )
         for part in (0.0, 0.5, 1.0)
-        for y in [8 + (HEIGHT - 8) * (1 - part)]
+        for y in [8 + (_HEIGHT - 8) * (1 - part)]
     ]
     times = [
         e(
             "text",
             moment(int(low + (high - low) * part)),
-            x=LEFT + WIDTH * part,
-            y=HEIGHT + 16,
+            x=_LEFT + _WIDTH * part,
+            y=_HEIGHT + 16,
             text_anchor=anchor,
             cls="axis",
         )
@@ -56,7 +56,7 @@ def over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | None:
         ticks,
         drawn,
         times,
-        viewBox=f"0 0 {LEFT + WIDTH + 10} {HEIGHT + BELOW}",
+        viewBox=f"0 0 {_LEFT + _WIDTH + 10} {_HEIGHT + _BELOW}",
         cls="chart",
         role="img",
     )
@@ -90,11 +90,11 @@ def buckets(chunks: Sequence[Mapping[str, Any]], side: str, low: int, step: floa
 
 def _steps(values: Sequence[float], top: float) -> str:
     """A line of steps, from the left edge to the right one."""
-    step = WIDTH / len(values)
-    heights = [8 + (HEIGHT - 8) * (1 - value / top) for value in values]
-    parts = [f"M{LEFT},{heights[0]:.1f}"]
+    step = _WIDTH / len(values)
+    heights = [8 + (_HEIGHT - 8) * (1 - value / top) for value in values]
+    parts = [f"M{_LEFT},{heights[0]:.1f}"]
     for at, y in enumerate(heights):
-        parts.append(f"V{y:.1f} H{LEFT + (at + 1) * step:.1f}")
+        parts.append(f"V{y:.1f} H{_LEFT + (at + 1) * step:.1f}")
     return " ".join(parts)
 
 

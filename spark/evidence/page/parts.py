@@ -11,10 +11,10 @@ from spark.evidence.page.element import Content, e
 from spark.evidence.page.words import CLASSES, moment, place, plural, share, size, span
 
 ROWS = 200
-BAR = 120
-PARTS = {"equal": "proven", "earlier": "proven_earlier", "different": "unproven", "pending": "pending"}
-FEW = 3  # columns that need not be drawn apart over the whole width
-JUDGED = {  # of a group's position (`spark.judging.landing`), worst first: sign, class
+_BAR = 120
+_PARTS = {"equal": "proven", "earlier": "proven_earlier", "different": "unproven", "pending": "pending"}
+_FEW = 3  # columns that need not be drawn apart over the whole width
+_JUDGED = {  # of a group's position (`spark.judging.landing`), worst first: sign, class
     "different": ("✗", "different"),
     "unknown": ("…", "incomplete"),
     "told": ("○", "told"),
@@ -41,7 +41,7 @@ def table(
                 [e("tr", [e("td", cell, cls=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows],
             ),
         ),
-        cls="scroll" if len(heads) > FEW else "scroll few",
+        cls="scroll" if len(heads) > _FEW else "scroll few",
         role="region",
         tabindex="0",
         aria_label=caption,
@@ -76,11 +76,11 @@ def topics(document: Mapping[str, Any]) -> Element:
 
 def bar(counts: Mapping[str, Any]) -> Element:
     """Proven, unproven and pending as parts of a whole; what is not 0 can be seen."""
-    parts = [(kind, counts[name]) for kind, name in PARTS.items()]
+    parts = [(kind, counts[name]) for kind, name in _PARTS.items()]
     whole = sum(count for _, count in parts)
     shown = share(shown_proven(counts), whole)
     drawn, x = [], 0.0
-    room = BAR - 3 * sum(1 for _, count in parts if count)
+    room = _BAR - 3 * sum(1 for _, count in parts if count)
     for kind, count in parts:
         if count:
             width = 3 + room * count / whole
@@ -91,8 +91,8 @@ def bar(counts: Mapping[str, Any]) -> Element:
         e("title", f"{shown} proven"),
         drawn,
         cls="bar",
-        viewBox=f"0 0 {BAR} 12",
-        width=BAR,
+        viewBox=f"0 0 {_BAR} 12",
+        width=_BAR,
         height=12,
         role="img",
     )
@@ -217,11 +217,11 @@ def _stamps(d: Mapping[str, Any]) -> str:
 
 
 def _rank(judged: str) -> int:
-    return list(JUDGED).index(judged) if judged in JUDGED else 0
+    return list(_JUDGED).index(judged) if judged in _JUDGED else 0
 
 
 def _mark(judged: str) -> Element:
-    sign, kind = JUDGED.get(judged, ("?", "incomplete"))
+    sign, kind = _JUDGED.get(judged, ("?", "incomplete"))
     return e("span", f"{sign} {judged}", cls=f"mark {kind}")
 
 

@@ -34,8 +34,8 @@ from topology.model import Value
 from topology.nearest import nearest
 from topology.rule import Context, Rule
 
-NAMES = ("hub", "active", "standby", "target")
-LISTS = ("spokes", "regionals", "aggregates", "members", "sources", "path")
+_NAMES = ("hub", "active", "standby", "target")
+_LISTS = ("spokes", "regionals", "aggregates", "members", "sources", "path")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -63,10 +63,10 @@ def mentions(root: Value) -> Iterator[tuple[str, Value]]:
                 yield f"flows[{index}].{end}", value
     pattern = root.at("pattern")
     for kind, body in pattern.fields.items() if pattern is not None else ():
-        for name in NAMES:
+        for name in _NAMES:
             if (value := body.at(name)) is not None:
                 yield f"pattern.{kind}.{name}", value
-        for name in LISTS:
+        for name in _LISTS:
             for index, value in enumerate(body.list(name)):
                 yield f"pattern.{kind}.{name}[{index}]", value
 

@@ -36,8 +36,8 @@ from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-Places = dict[str, Span]
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_Places = dict[str, Span]
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ def check(context: Context) -> Iterator[Problem]:
                 yield _problem(f"{said} `{shown(key)}`", places)
 
 
-def _problem(what: str, places: Places) -> Problem:
+def _problem(what: str, places: _Places) -> Problem:
     aliases = sorted(places)
     return Problem(
         "CLU102",
@@ -66,9 +66,9 @@ def _problem(what: str, places: Places) -> Problem:
     )
 
 
-def _by_id(context: Context, clusters: Value) -> dict[str, Places]:
+def _by_id(context: Context, clusters: Value) -> dict[str, _Places]:
     """Cluster id → aliases that pin it, or that a scan found it behind."""
-    shared: dict[str, Places] = {}
+    shared: dict[str, _Places] = {}
     for alias, cluster in clusters.fields.items():
         scanned = context.inventory.cluster(alias) if context.inventory is not None else None
         ids = {cluster.get("cluster_id"), scanned.cluster_id if scanned is not None else None}
@@ -77,8 +77,8 @@ def _by_id(context: Context, clusters: Value) -> dict[str, Places]:
     return shared
 
 
-def _by_address(clusters: Value) -> dict[str, Places]:
-    shared: dict[str, Places] = {}
+def _by_address(clusters: Value) -> dict[str, _Places]:
+    shared: dict[str, _Places] = {}
     for alias, cluster in clusters.fields.items():
         for address in cluster.list("bootstrap"):
             shared.setdefault(_address(address.data), {}).setdefault(alias, address.span)
@@ -89,7 +89,7 @@ def _address(text: str) -> str:
     """Host names know no case, and a dot at their end changes nothing; every name of this machine is one."""
     host, _, port = text.lower().rpartition(":")
     host = host.rstrip(".")
-    return f"{'localhost' if host in LOOPBACK else host}:{port}"
+    return f"{'localhost' if host in _LOOPBACK else host}:{port}"
 
 
 def _apart(context: Context, aliases: set[str]) -> bool:

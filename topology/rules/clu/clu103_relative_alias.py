@@ -35,12 +35,12 @@ from collections.abc import Iterator
 from topology.finding import Label, Problem
 from topology.rule import Context, Rule
 
-ACTIVE = frozenset({"active", "local", "main", "master", "primary", "source", "src"})
-STANDBY = frozenset(
+_ACTIVE = frozenset({"active", "local", "main", "master", "primary", "source", "src"})
+_STANDBY = frozenset(
     {"backup", "dest", "destination", "dr", "failover", "passive", "remote", "secondary", "slave", "standby", "target"}
 )
-RELATIVE = ACTIVE | STANDBY | {"here", "mine", "origin", "other", "ours", "theirs", "there", "this"}
-NOISE = frozenset({"cluster", "datacenter", "dc", "kafka", "region", "site"})
+_RELATIVE = _ACTIVE | _STANDBY | {"here", "mine", "origin", "other", "ours", "theirs", "there", "this"}
+_NOISE = frozenset({"cluster", "datacenter", "dc", "kafka", "region", "site"})
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -50,10 +50,10 @@ def check(context: Context) -> Iterator[Problem]:
     roles = context.topology.root.at("pattern", "active_standby")
     for alias, cluster in clusters.fields.items():
         words = _words(alias)
-        if not words or not words <= RELATIVE:
+        if not words or not words <= _RELATIVE:
             continue
         named = roles is not None and (
-            (alias == roles.get("active") and words <= ACTIVE) or (alias == roles.get("standby") and words <= STANDBY)
+            (alias == roles.get("active") and words <= _ACTIVE) or (alias == roles.get("standby") and words <= _STANDBY)
         )
         yield Problem(
             "CLU103",
@@ -69,7 +69,7 @@ def check(context: Context) -> Iterator[Problem]:
 def _words(alias: str) -> frozenset[str]:
     """The alias's words without numbers and without those that every cluster could carry."""
     words = (word.rstrip("0123456789") for word in alias.split("-"))
-    return frozenset(word for word in words if word and word not in NOISE)
+    return frozenset(word for word in words if word and word not in _NOISE)
 
 
 RULE = Rule("CLU103", "relative-alias", "warning", __doc__, check)

@@ -36,15 +36,15 @@ from collections.abc import Iterator
 from topology.finding import Label, Problem
 from topology.rule import Context, Rule
 
-LONGEST = 80
+_LONGEST = 80
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        if len(flow.id) > LONGEST:
+        if len(flow.id) > _LONGEST:
             yield Problem(
                 "CLU110",
-                f"the flow id {flow.id} has {len(flow.id)} characters; {LONGEST} is the most",
+                f"the flow id {flow.id} has {len(flow.id)} characters; {_LONGEST} is the most",
                 (Label(flow.declared),),
                 path=flow.path,
                 ids=(flow.id,),

@@ -44,7 +44,7 @@ _RELEASE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?![0-9])")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class _Need:
     """What a flow does at one of its ends, since which release brokers can do it, and whether a flow does."""
 
     end: str
@@ -53,11 +53,11 @@ class Need:
     used: Callable[[Flow], bool]
 
 
-NEEDS = (
-    Need("target", (4, 1), "writing by topic id", lambda flow: True),
-    Need("source", (3, 1), "reading by topic id", lambda flow: True),
-    Need("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
-    Need("target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None),
+_NEEDS = (
+    _Need("target", (4, 1), "writing by topic id", lambda flow: True),
+    _Need("source", (3, 1), "reading by topic id", lambda flow: True),
+    _Need("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
+    _Need("target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None),
 )
 
 
@@ -77,7 +77,7 @@ def check(context: Context) -> Iterator[Problem]:
         release = int(match[1]), int(match[2] or 0)
         missing = [
             (need, using)
-            for need in NEEDS
+            for need in _NEEDS
             if release < need.release and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
         ]
         if missing:
@@ -85,7 +85,7 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _problem(
-    context: Context, topology: Topology, alias: str, kafka: str, missing: list[tuple[Need, list[Flow]]]
+    context: Context, topology: Topology, alias: str, kafka: str, missing: list[tuple[_Need, list[Flow]]]
 ) -> Problem:
     [(newest, flows), *_] = missing
     seen = context.inventory.cluster(alias) if context.inventory is not None else None
@@ -106,7 +106,7 @@ def _problem(
     )
 
 
-def _text(need: Need) -> str:
+def _text(need: _Need) -> str:
     return ".".join(map(str, need.release))
 
 

@@ -34,11 +34,11 @@ from topology.finding import Label, Problem
 from topology.graph import Route
 from topology.rule import Context, Option, Rule
 
-MAX_HOPS = Option("max_hops", "count", 3, "How many flows a record may pass one after the other.")
+_MAX_HOPS = Option("max_hops", "count", 3, "How many flows a record may pass one after the other.")
 
 
 def check(context: Context) -> Iterator[Problem]:
-    bound = context.option(MAX_HOPS)
+    bound = context.option(_MAX_HOPS)
     told: set[str] = set()
     every = context.graph.deliveries.values() if context.graph is not None else ()
     for route in sorted((route for routes in every for route in _long(routes, bound)), key=lambda each: each.key[1:]):
@@ -65,4 +65,4 @@ def _long(routes: list[Route], bound: int) -> Iterator[Route]:
             yield route
 
 
-RULE = Rule("GRF215", "chain-too-long", "warning", __doc__, check, options=(MAX_HOPS,))
+RULE = Rule("GRF215", "chain-too-long", "warning", __doc__, check, options=(_MAX_HOPS,))

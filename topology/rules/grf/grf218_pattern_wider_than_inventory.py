@@ -37,11 +37,11 @@ from collections.abc import Iterator
 from topology.finding import Label, Problem
 from topology.rule import Context, Option, Rule
 
-WIDE = Option("wide_pattern", "count", 50, "How many topics a flow's patterns may take without a remark.")
+_WIDE = Option("wide_pattern", "count", 50, "How many topics a flow's patterns may take without a remark.")
 
 
 def check(context: Context) -> Iterator[Problem]:
-    bound = context.option(WIDE)
+    bound = context.option(_WIDE)
     for flow in context.topology.flows if context.topology is not None else ():
         if flow.plan.topics.literals is not None:
             continue
@@ -58,4 +58,4 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-RULE = Rule("GRF218", "pattern-wider-than-inventory", "info", __doc__, check, needs="inventory", options=(WIDE,))
+RULE = Rule("GRF218", "pattern-wider-than-inventory", "info", __doc__, check, needs="inventory", options=(_WIDE,))

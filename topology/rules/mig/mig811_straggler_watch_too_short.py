@@ -51,8 +51,8 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.mig.moves import in_earnest, moves
 
-METADATA_AGE_MS = 300_000
-FLOOR_MS = 10_000
+_METADATA_AGE_MS = 300_000
+_FLOOR_MS = 10_000
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -60,17 +60,17 @@ def check(context: Context) -> Iterator[Problem]:
     for move in moves(topology):
         for gate in move.gates("stragglers"):
             watch = gate.get("watch")
-            if topology is None or watch is None or watch >= METADATA_AGE_MS:
+            if topology is None or watch is None or watch >= _METADATA_AGE_MS:
                 continue
             yield Problem(
                 "MIG811",
                 f"wave `{move.name}` watches for stragglers for {duration_text(watch)}; clients look for their brokers "
-                f"every {duration_text(METADATA_AGE_MS)}",
+                f"every {duration_text(_METADATA_AGE_MS)}",
                 labels((gate.where("watch"), "too short to see them"), (move.span, "this wave")),
                 path=f"{move.path}.gates",
                 ids=(move.name,),
                 help="say `watch: 6m`, or longer than the largest `metadata.max.age.ms` of the producers",
-                severity=in_earnest(topology, "error" if watch < FLOOR_MS else "warning"),
+                severity=in_earnest(topology, "error" if watch < _FLOOR_MS else "warning"),
             )
 
 

@@ -51,17 +51,17 @@ from topology.rule import Context, Option, Rule
 from topology.rules.mention import labels, plural
 from topology.rules.mig.moves import moves
 
-BAD = Option("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
-SURE = 0.95
+_BAD = Option("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
+_SURE = 0.95
 
 
 def check(context: Context) -> Iterator[Problem]:
-    bad = context.option(BAD)
+    bad = context.option(_BAD)
     for move in moves(context.topology):
         for gate in move.gates("verify"):
             share = gate.get("sample", default=1.0)
             seen = 1 - (1 - share) ** bad
-            if gate.get("level") == "L0" or seen >= SURE:
+            if gate.get("level") == "L0" or seen >= _SURE:
                 continue
             yield Problem(
                 "MIG813",
@@ -70,7 +70,7 @@ def check(context: Context) -> Iterator[Problem]:
                 labels((gate.where("sample"), "a sample"), (move.span, "this wave")),
                 path=f"{move.path}.gates",
                 ids=(move.name,),
-                notes=(f"1 - (1 - {share:g})^{bad} = {seen:.4f}; asked for is {SURE}", *_enough(share)),
+                notes=(f"1 - (1 - {share:g})^{bad} = {seen:.4f}; asked for is {_SURE}", *_enough(share)),
                 help="leave `sample` out: every record is compared",
             )
 
@@ -78,8 +78,8 @@ def check(context: Context) -> Iterator[Problem]:
 def _enough(share: float) -> tuple[str, ...]:
     if share <= 0:
         return ()
-    count = math.ceil(math.log(1 - SURE) / math.log(1 - share))
-    return (f"{count:,} bad records or more are seen with {SURE:.0%}",)
+    count = math.ceil(math.log(1 - _SURE) / math.log(1 - share))
+    return (f"{count:,} bad records or more are seen with {_SURE:.0%}",)
 
 
-RULE = Rule("MIG813", "sample-too-small", "warning", __doc__, check, options=(BAD,))
+RULE = Rule("MIG813", "sample-too-small", "warning", __doc__, check, options=(_BAD,))

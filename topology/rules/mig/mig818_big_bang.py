@@ -49,7 +49,7 @@ from topology.rule import Context, Option, Rule
 from topology.rules.mention import plural
 from topology.rules.mig.moves import moves
 
-MANY = Option("wave_topics", "count", 50, "A wave with more topics than this is called large.")
+_MANY = Option("wave_topics", "count", 50, "A wave with more topics than this is called large.")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -57,7 +57,7 @@ def check(context: Context) -> Iterator[Problem]:
     groups = {group for move in waves for group in move.wave.consumers}
     for move in waves:
         mine = set(move.wave.consumers)
-        if len(move.wave.topics) > context.option(MANY):
+        if len(move.wave.topics) > context.option(_MANY):
             said = f"moves {plural(len(move.wave.topics), 'topic')} at once"
         elif not move.wave.after and len(mine) > 1 and mine == groups:
             said = f"moves all {len(mine)} groups at once"
@@ -73,4 +73,4 @@ def check(context: Context) -> Iterator[Problem]:
         )
 
 
-RULE = Rule("MIG818", "big-bang", "info", __doc__, check, options=(MANY,))
+RULE = Rule("MIG818", "big-bang", "info", __doc__, check, options=(_MANY,))

@@ -56,7 +56,7 @@ from topology.rules.mention import labels
 from topology.rules.mig.moves import moves
 from topology.waves import Application
 
-UNKNOWN = Application()
+_UNKNOWN = Application()
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Problem]:
     for move in moves(topology):
         kind = move.wave.fence.kind
         for name in move.wave.producers if kind in ("acl", "quota") else ():
-            told = migration.applications.get(name, UNKNOWN)
+            told = migration.applications.get(name, _UNKNOWN)
             user = told.principal is not None and told.principal.startswith("User:")
             if told.principal is not None if kind == "acl" else user or (not told.principal and told.client_id):
                 continue

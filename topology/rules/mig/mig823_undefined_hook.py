@@ -56,7 +56,7 @@ from topology.nearest import nearest
 from topology.rule import Context, Rule
 from topology.rules.mig.moves import fences, moves
 
-POINTS = ("before", "fenced", "switched", "rolled_back")
+_POINTS = ("before", "fenced", "switched", "rolled_back")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -94,7 +94,7 @@ def _named(context: Context) -> Iterator[tuple[str, Value]]:
         if hook is not None:
             yield f"{path}.hook", hook
     for move in moves(context.topology):
-        for point in POINTS:
+        for point in _POINTS:
             for hook in move.value.list("hooks", point):
                 yield f"{move.path}.hooks.{point}", hook
         for gate in move.gates("check"):

@@ -41,11 +41,11 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
 from topology.symbols import Symbol
 
-MAX_HOPS = 16
+_MAX_HOPS = 16
 
 
 @dataclass(slots=True)
-class Long:
+class _Long:
     """What a flow would create: name at the target → the way of that name, `a/orders -> b/a.orders`."""
 
     flow: Flow
@@ -64,18 +64,18 @@ class _Step:
 def check(context: Context) -> Iterator[Problem]:
     if context.topology is None or context.graph is None:
         return
-    found: dict[str, Long] = {}
+    found: dict[str, _Long] = {}
     for written in context.graph.writers.values():
         for (_, symbol), flow in written.items():
             if _shortest(symbol) > MAX_NAME:
-                found.setdefault(flow.id, Long(flow)).names.setdefault(str(symbol), "")
+                found.setdefault(flow.id, _Long(flow)).names.setdefault(str(symbol), "")
     for flow, name, way in _walked(context):
-        found.setdefault(flow.id, Long(flow)).names.setdefault(name, way)
+        found.setdefault(flow.id, _Long(flow)).names.setdefault(name, way)
     for flow_id in sorted(found):
         yield _problem(found[flow_id])
 
 
-def _problem(long: Long) -> Problem:
+def _problem(long: _Long) -> Problem:
     flow, names = long.flow, sorted(long.names, key=lambda name: (-len(name), name))
     longest = names[0]
     more = f" and {plural(len(names) - 1, 'other')}" if len(names) > 1 else ""
@@ -111,14 +111,14 @@ def _walked(context: Context) -> Iterator[tuple[Flow, str, str]]:
         if flow.source != flow.target:
             leaving.setdefault(flow.source, []).append(flow)
     growth = max((len(each.plan.naming.before) + len(each.plan.naming.after) for each in topology.flows), default=0)
-    enough = MAX_NAME - growth * min(MAX_HOPS, len(topology.clusters))
+    enough = MAX_NAME - growth * min(_MAX_HOPS, len(topology.clusters))
     for cluster in sorted(leaving) if growth else ():
         for birth in sorted(name for name in _known(context, cluster) if len(name) > enough):
             todo = [_Step(birth, f"{cluster}/{shown(birth)}", (cluster,))]
             while todo:
                 step = todo.pop()
                 for flow in leaving.get(step.passed[-1], ()):
-                    if flow.target in step.passed or len(step.passed) > MAX_HOPS or not flow.plan.selects(step.name):
+                    if flow.target in step.passed or len(step.passed) > _MAX_HOPS or not flow.plan.selects(step.name):
                         continue
                     arriving = flow.plan.target_topic(step.name)
                     way = f"{step.way} -> {flow.target}/{shown(arriving)}"

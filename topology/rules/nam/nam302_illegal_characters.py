@@ -33,8 +33,8 @@ from topology.regex import ALPHABET
 from topology.rule import Context, Rule
 from topology.rules.nam.places import ids, naming_of, said_at
 
-NOT_NAMES = (".", "..")
-HELP = "letters, digits, `.`, `_` and `-` are allowed; a name is neither `.` nor `..`"
+_NOT_NAMES = (".", "..")
+_HELP = "letters, digits, `.`, `_` and `-` are allowed; a name is neither `.` nor `..`"
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -59,20 +59,20 @@ def _templates(topology: Topology) -> Iterator[Problem]:
 def _maps(topology: Topology) -> Iterator[Problem]:
     for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
         for name, to in sorted(value.fields.items()):
-            if to.data in NOT_NAMES:
+            if to.data in _NOT_NAMES:
                 what = f"`{shown(name)}` is mapped to `{to.data}`, which is no topic's name"
                 yield _problem(what, to.span, flows, "naming.map")
 
 
 def _selectors(topology: Topology) -> Iterator[Problem]:
     for value, flows in said_at(topology.flows, lambda flow: flow.settings.list("topics", "include")):
-        if value.data.kind == "literal" and value.data.text in NOT_NAMES:
+        if value.data.kind == "literal" and value.data.text in _NOT_NAMES:
             what = f"no topic can be called `{value.data.text}`"
             yield _problem(what, value.span, flows, "topics.include")
 
 
 def _problem(what: str, span: Span, flows: list[Flow], below: str) -> Problem:
-    return Problem("NAM302", what, (Label(span),), path=f"{flows[0].path}.{below}", ids=ids(flows), help=HELP)
+    return Problem("NAM302", what, (Label(span),), path=f"{flows[0].path}.{below}", ids=ids(flows), help=_HELP)
 
 
 RULE = Rule("NAM302", "illegal-characters", "error", __doc__, check)

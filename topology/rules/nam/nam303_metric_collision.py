@@ -37,8 +37,8 @@ from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import unique
 
-Arriving = dict[str, dict[str, Flow]]
-SHOWN = 3
+_Arriving = dict[str, dict[str, Flow]]
+_SHOWN = 3
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -70,7 +70,7 @@ def _problem(cluster: str, names: dict[str, Flow], clashes: list[list[str]]) -> 
         path=f"{first[0].path}.naming",
         ids=(*unique(flows), *clashes[0]),
         help="rename what arrives (`naming: {policy: prefix}`, or a map for this topic), or exclude it",
-        notes=tuple(f"also {pair}" for pair in pairs[1 : 1 + SHOWN]),
+        notes=tuple(f"also {pair}" for pair in pairs[1 : 1 + _SHOWN]),
     )
 
 
@@ -78,9 +78,9 @@ def _metric(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _arriving(context: Context) -> Arriving:
+def _arriving(context: Context) -> _Arriving:
     """By target what flows create there, as far as names are known, with the first flow of each."""
-    found: Arriving = {}
+    found: _Arriving = {}
     assert context.graph is not None, "asked before"
     for cluster, written in context.graph.writers.items():
         for (_, symbol), flow in written.items():

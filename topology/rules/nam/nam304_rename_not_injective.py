@@ -36,7 +36,7 @@ from topology.rules.mention import labels
 from topology.selectors import TopicSelection
 from topology.symbols import Symbol, births, carried
 
-MANY = 20  # flows on one route that are compared with each other
+_MANY = 20  # flows on one route that are compared with each other
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -95,7 +95,7 @@ def _on_one_route(topology: Topology) -> Iterator[Problem]:
         if flow.merge_allowed and flow.source != flow.target:
             routes.setdefault((flow.source, flow.target), []).append(flow)
     for flows in routes.values():
-        for one, two in combinations(flows[:MANY], 2):
+        for one, two in combinations(flows[:_MANY], 2):
             name = None if one.plan.naming == two.plan.naming else _met(one, two)
             if name is not None:
                 yield Problem(

@@ -31,9 +31,9 @@ from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.nam.places import ids, said_at
 
-SECTIONS = (("topics",), *(("sync", name) for name in ("acls", "groups", "quotas", "schemas")))
-BEFORE = frozenset({"name", "class", "escape", "close", "repeat"})
-AFTER = frozenset({"name", "class", "escape", "open"})
+_SECTIONS = (("topics",), *(("sync", name) for name in ("acls", "groups", "quotas", "schemas")))
+_BEFORE = frozenset({"name", "class", "escape", "close", "repeat"})
+_AFTER = frozenset({"name", "class", "escape", "open"})
 _KINDS = {"(": "open", ")": "close", ".": "dot", "*": "repeat", "+": "repeat", "?": "repeat", "|": "bar"}
 
 
@@ -68,7 +68,7 @@ def _problem(value: Value, dots: list[int], path: str, about: tuple[str, ...]) -
 
 
 def _selectors(flow: Flow) -> Iterator[Value]:
-    for section in SECTIONS:
+    for section in _SECTIONS:
         for key in ("include", "exclude"):
             yield from flow.settings.list(*section, key)
 
@@ -88,7 +88,7 @@ def loose_dots(regex: str) -> list[int]:
     dots = []
     for before, (start, kind, _), after in zip(parts, parts[1:], parts[2:], strict=False):
         beside = {before[2], after[2]}
-        if kind == "dot" and before[1] in BEFORE and after[1] in AFTER and "\\." not in beside:
+        if kind == "dot" and before[1] in _BEFORE and after[1] in _AFTER and "\\." not in beside:
             dots.append(start)
     return dots
 

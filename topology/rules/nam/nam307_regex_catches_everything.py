@@ -31,7 +31,7 @@ from topology.rule import Context, Rule
 from topology.rules.nam.places import ids, said_at
 
 # names that have nothing in common; what matches them all was not meant to choose
-PROBES = ("zq", "Q7", "0x", "_a-B", "-.9", "j5.W_k-3", "v" * 100)
+_PROBES = ("zq", "Q7", "0x", "_a-B", "-.9", "j5.W_k-3", "v" * 100)
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -51,7 +51,7 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _takes_everything(value: Value) -> bool:
-    return value.data.kind != "literal" and all(value.data.matches(name) for name in PROBES)
+    return value.data.kind != "literal" and all(value.data.matches(name) for name in _PROBES)
 
 
 RULE = Rule("NAM307", "regex-catches-everything", "warning", __doc__, check)

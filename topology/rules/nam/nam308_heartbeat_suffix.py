@@ -31,14 +31,14 @@ from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import some
 
-SUFFIX = "heartbeats"
+_SUFFIX = "heartbeats"
 
 
 def check(context: Context) -> Iterator[Problem]:
     beside: dict[str, bool] = {}
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
-        names = [topic.name for topic in topics if topic.name is not None and topic.name.endswith(SUFFIX)]
-        own = [name for name in names if name == SUFFIX or name.endswith(f".{SUFFIX}")]
+        names = [topic.name for topic in topics if topic.name is not None and topic.name.endswith(_SUFFIX)]
+        own = [name for name in names if name == _SUFFIX or name.endswith(f".{_SUFFIX}")]
         if own:
             help_ = "exclude them: `topology status` shows lag"
             yield _problem(flow, own, "MirrorMaker 2's own signs of life", help_, "warning")
@@ -73,7 +73,7 @@ def _mirror_maker(context: Context, alias: str) -> bool:
     """Whether a scan saw topics that MirrorMaker 2 keeps for itself."""
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
     return any(
-        name == SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
+        name == _SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
         for name in (cluster.topics if cluster is not None else ())
     )
 

@@ -39,8 +39,8 @@ from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-SEPARATORS = (".", "_", "-")
-LETTERS = (("0", "9~"), ("A", "Z~"), ("a", "z~"))  # `~` stands behind all that a name holds
+_SEPARATORS = (".", "_", "-")
+_LETTERS = (("0", "9~"), ("A", "Z~"), ("a", "z~"))  # `~` stands behind all that a name holds
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _There:
 
     def _ending(self, name: str) -> Iterator[str]:
         end = name[::-1]
-        for low, high in LETTERS:
+        for low, high in _LETTERS:
             for index in range(bisect_left(self.backwards, end + low), bisect_right(self.backwards, end + high)):
                 other = self.backwards[index][::-1]
                 if other.removesuffix(name) not in self.befores:
@@ -109,7 +109,7 @@ def _look_around(context: Context, there: dict[str, _There]) -> None:
     for flow, topics in context.facts.by_flow:
         if flow.target in there:
             names, naming = there[flow.target].names, flow.plan.naming
-            cut = len(naming.before) if naming.before.endswith(SEPARATORS) else 0
+            cut = len(naming.before) if naming.before.endswith(_SEPARATORS) else 0
             for topic in topics:
                 if topic.name is not None:
                     arriving = topic.target_label

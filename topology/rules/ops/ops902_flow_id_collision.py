@@ -54,7 +54,7 @@ from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 
-BETWEEN = "-to-"
+_BETWEEN = "-to-"
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -71,12 +71,12 @@ def check(context: Context) -> Iterator[Problem]:
 
 def _other_routes(topology: Topology, flow: Flow) -> Iterator[tuple[str, str]]:
     """Other pairs of declared clusters whose flow would have this very id."""
-    at = flow.id.find(BETWEEN)
+    at = flow.id.find(_BETWEEN)
     while at >= 0:
-        source, target = flow.id[:at], flow.id[at + len(BETWEEN) :]
+        source, target = flow.id[:at], flow.id[at + len(_BETWEEN) :]
         if (source, target) != (flow.source, flow.target) and {source, target} <= topology.clusters.keys():
             yield source, target
-        at = flow.id.find(BETWEEN, at + 1)
+        at = flow.id.find(_BETWEEN, at + 1)
 
 
 def _ambiguous(topology: Topology, flow: Flow, source: str, target: str) -> Problem:
@@ -87,7 +87,7 @@ def _ambiguous(topology: Topology, flow: Flow, source: str, target: str) -> Prob
         labels((flow.declared, f"{flow.source} -> {flow.target}"), *keys),
         path=flow.path,
         ids=(flow.id,),
-        help=f"rename an alias so that none holds `{BETWEEN}`, or give this flow a `suffix`",
+        help=f"rename an alias so that none holds `{_BETWEEN}`, or give this flow a `suffix`",
     )
 
 

@@ -49,7 +49,7 @@ from topology.model import Flow, Topology
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
 
-SHOWN = 3
+_SHOWN = 3
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -69,13 +69,13 @@ def check(context: Context) -> Iterator[Problem]:
 
 def _problem(topology: Topology, alias: str, slots: int, asked: int, flows: list[Flow]) -> Problem:
     most = sorted(flows, key=lambda flow: (-flow.plan.workers, flow.id))
-    counts = ", ".join(f"{flow.id} {flow.plan.workers}" for flow in most[:SHOWN]) + (", …" if most[SHOWN:] else "")
+    counts = ", ".join(f"{flow.id} {flow.plan.workers}" for flow in most[:_SHOWN]) + (", …" if most[_SHOWN:] else "")
     return Problem(
         "OPS903",
         f"running flows ask for {plural(asked, 'worker')} into {alias}, and {slots} can run there",
         labels(
             (topology.root.where("clusters", alias, "limits", "workers"), plural(slots, "worker")),
-            *((flow.settings.where("workers", "count"), f"{flow.id} asks here") for flow in most[:SHOWN]),
+            *((flow.settings.where("workers", "count"), f"{flow.id} asks here") for flow in most[:_SHOWN]),
         ),
         path=f"clusters.{alias}.limits.workers",
         ids=(alias,),

@@ -33,8 +33,8 @@ from topology.quantities import DURATIONS, duration_text, rate_text, size_text
 from topology.rule import Context, Option, Rule
 from topology.rules.mention import labels, plural, unique
 
-START = Option("verify_start", "duration", 30_000, "What a proof takes before it reads: its Spark session.")
-RATE = Option("verify_rate", "rate", 100 * 2**20, "How fast a proof reads, both clusters together.")
+_START = Option("verify_start", "duration", 30_000, "What a proof takes before it reads: its Spark session.")
+_RATE = Option("verify_rate", "rate", 100 * 2**20, "How fast a proof reads, both clusters together.")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Problem]:
         return
     shortest = min(flows, key=lambda flow: (flow.plan.verify.every_ms or 0, flow.id))
     every = shortest.plan.verify.every_ms or 0
-    start, rate = context.option(START), max(1, context.option(RATE))
+    start, rate = context.option(_START), max(1, context.option(_RATE))
     stored = _stored(context) if _reads(context) else 0
     needed = start + 2 * stored * DURATIONS["s"] // rate
     if every < needed:
@@ -97,4 +97,4 @@ def _rounded(ms: int) -> str:
     return duration_text(-(-ms // unit) * unit)
 
 
-RULE = Rule("OPS904", "verify-overlaps", "warning", __doc__, check, options=(START, RATE))
+RULE = Rule("OPS904", "verify-overlaps", "warning", __doc__, check, options=(_START, _RATE))

@@ -45,7 +45,7 @@ from topology.quoting import shown
 from topology.rule import Context, Rule
 from topology.rules.mention import plural, some
 
-SHOWN = len("sha256:") + 13
+_SHOWN = len("sha256:") + 13
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -123,7 +123,7 @@ def _left_over(topology: Topology, cluster: str, name: str) -> Problem:
 
 
 def _short(plan: str) -> str:
-    return shown(plan, SHOWN)
+    return shown(plan, _SHOWN)
 
 
 RULE = Rule("OPS905", "plan-stale", "error", __doc__, check, needs="live")

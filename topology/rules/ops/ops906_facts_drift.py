@@ -41,8 +41,8 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
 # what a scan can see, by the key in the file
-BROKERS = ("brokers", "racks", "kafka", "max_message", "tiered_storage")
-TOPICS = {
+_BROKERS = ("brokers", "racks", "kafka", "max_message", "tiered_storage")
+_TOPICS = {
     "partitions": "partitions",
     "replication_factor": "replication_factor",
     "min_insync_replicas": "min_insync_replicas",
@@ -56,7 +56,7 @@ TOPICS = {
     "tiered_storage": "tiered_storage",
 }
 
-SYNONYMS = {"none": "uncompressed"}  # two words for one compression.type
+_SYNONYMS = {"none": "uncompressed"}  # two words for one compression.type
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -84,7 +84,7 @@ def _without_facts(topology: Topology) -> Topology:
 def _brokers(alias: str, declared: Value, actual: Facts) -> Iterator[Problem]:
     facts, seen = declared.at("facts"), actual.cluster(alias)
     drifted = []
-    for key in BROKERS:
+    for key in _BROKERS:
         said, found = facts.at(key) if facts is not None else None, getattr(seen, key)
         if said is not None and found is not None and not _same(key, said.data, found):
             drifted.append((said.span, f"{key} is {_text(key, found)}, declared {_text(key, said.data)}"))
@@ -125,9 +125,9 @@ def _topics(alias: str, declared: Value, context: Context, seen: InventoryCluste
 
 
 def _differing(entry: Value, seen: TopicFacts) -> Iterator[tuple[str, Any]]:
-    for key, field in TOPICS.items():
+    for key, field in _TOPICS.items():
         said, found = entry.get(key), getattr(seen, field)
-        if said is not None and found is not None and SYNONYMS.get(said, said) != found:
+        if said is not None and found is not None and _SYNONYMS.get(said, said) != found:
             yield key, found
 
 

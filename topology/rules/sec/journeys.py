@@ -13,8 +13,8 @@ from topology.rule import Context
 from topology.selectors import Selector, TopicSelection
 from topology.symbols import Symbol, carried_through
 
-SHOWN = 8  # clusters of a route
-NOWHERE: frozenset[str] = frozenset()
+_SHOWN = 8  # clusters of a route
+_NOWHERE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Journey:
     @property
     def route(self) -> str:
         names = [self.birth, *(flow.target for flow in self.flows)]
-        return " -> ".join(names if len(names) <= SHOWN else (*names[: SHOWN - 1], "…", names[-1]))
+        return " -> ".join(names if len(names) <= _SHOWN else (*names[: _SHOWN - 1], "…", names[-1]))
 
 
 def journeys(
@@ -71,7 +71,7 @@ def _followed(
     todo, seen = deque([birth]), {(birth.birth, birth.symbol)}
     while todo:
         here = todo.popleft()
-        if reach.get(here.target, NOWHERE) <= {birth.birth, *(flow.target for flow in here.flows)}:
+        if reach.get(here.target, _NOWHERE) <= {birth.birth, *(flow.target for flow in here.flows)}:
             continue  # only back to where it came by, which most spokes of a hub are
         for symbol, flows in lanes.out_of((here.target, here.symbol)):
             for flow in flows:

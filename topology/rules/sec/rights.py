@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from topology.inventory import InventoryAcl, InventoryCluster
 
-EVERYONE = "User:*"
+_EVERYONE = "User:*"
 # KIP-11: these include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS
 _INCLUDES = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
 
@@ -75,8 +75,8 @@ class Rights:
         if right not in self._known:
             denied = self._named("DENY", right, (right.operation, "ALL"))
             allowed = self._named("ALLOW", right, (right.operation, "ALL", *_INCLUDES.get(right.operation, ())))
-            everyone = self.principals if EVERYONE in allowed else allowed & self.principals
-            self._known[right] = frozenset() if EVERYONE in denied else frozenset(everyone - denied)
+            everyone = self.principals if _EVERYONE in allowed else allowed & self.principals
+            self._known[right] = frozenset() if _EVERYONE in denied else frozenset(everyone - denied)
         return self._known[right]
 
     def able(self, needed: Needed) -> frozenset[str]:

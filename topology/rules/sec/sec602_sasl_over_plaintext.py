@@ -32,7 +32,7 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.sec.places import apart, loopback, on_this_machine, url_host
 
-READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
+_READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -45,12 +45,12 @@ def check(context: Context) -> Iterator[Problem]:
         scram = mechanism.startswith("SCRAM")
         if topology is None or loopback(cluster):
             continue
-        if not scram and mechanism not in READABLE:
+        if not scram and mechanism not in _READABLE:
             continue
         declared = topology.root.at("clusters", alias, "security")
         far = crossing.get(alias)
         severity: Severity = "warning" if scram and far is None else "error"
-        what = "a proof that can be attacked offline" if scram else READABLE[mechanism]
+        what = "a proof that can be attacked offline" if scram else _READABLE[mechanism]
         where = f", and flow {far} crosses regions" if scram and far is not None else ""
         yield Problem(
             "SEC602",

@@ -31,7 +31,7 @@ from topology.rule import Context, Rule
 from topology.rules.sec.secrets import Scalar, scalars
 
 # keys without dots, dashes and underscores; CHECKS are off with a word of OFF, SKIPS with one of ON
-CHECKS = {
+_CHECKS = {
     "sslendpointidentificationalgorithm",
     "endpointidentificationalgorithm",
     "enablesslcertificateverification",
@@ -50,7 +50,7 @@ CHECKS = {
     "sslcertreqs",
     "verifymode",
 }
-SKIPS = {
+_SKIPS = {
     "insecure",
     "allowinsecure",
     "insecureskipverify",
@@ -65,8 +65,8 @@ SKIPS = {
     "disablehostnameverification",
     "disablesslverification",
 }
-OFF = {"", "~", "null", "none", "false", "off", "no", "0", "disabled", "cert_none"}
-ON = {"true", "on", "yes", "1", "enabled"}
+_OFF = {"", "~", "null", "none", "false", "off", "no", "0", "disabled", "cert_none"}
+_ON = {"true", "on", "yes", "1", "enabled"}
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -85,12 +85,12 @@ def check(context: Context) -> Iterator[Problem]:
 
 def _off(scalar: Scalar) -> bool:
     text = scalar.node.text.strip().lower()
-    if (text not in OFF and text not in ON) or not scalar.names:
+    if (text not in _OFF and text not in _ON) or not scalar.names:
         return False
     name = re.sub(r"[^a-z0-9]", "", scalar.names[-1].lower())
     if name == "verify":  # `flows[].verify` is the proof
-        return scalar.names[0] == "clusters" and text in OFF
-    return (name in CHECKS and text in OFF) or (name in SKIPS and text in ON)
+        return scalar.names[0] == "clusters" and text in _OFF
+    return (name in _CHECKS and text in _OFF) or (name in _SKIPS and text in _ON)
 
 
 RULE = Rule("SEC604", "tls-verification-off", "error", __doc__, check, ignorable=False)

@@ -34,7 +34,7 @@ from topology.finding import Problem, Span
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-SHOWN = 8  # clusters with a label
+_SHOWN = 8  # clusters with a label
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -52,7 +52,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SEC605",
                 f"{some(aliases)} share one credential, the same `{kind}`",
-                labels(*((span, f"used for {alias}") for alias, span in list(clusters.items())[:SHOWN])),
+                labels(*((span, f"used for {alias}") for alias, span in list(clusters.items())[:_SHOWN])),
                 path=f"clusters.{first}.security",
                 ids=(kind, *aliases),
                 help="give each cluster a credential of its own, under its own name",

@@ -44,7 +44,7 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, some, unique
 from topology.rules.sec.journeys import Journey, journeys
 
-FREE = {"public", "open", "none", "unclassified"}
+_FREE = {"public", "open", "none", "unclassified"}
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -56,7 +56,7 @@ def check(context: Context) -> Iterator[Problem]:
     different = len({owner.data for owner in owners.values() if owner is not None}) > 1
 
     def matters(label: str) -> bool:
-        return different and label.casefold() not in FREE
+        return different and label.casefold() not in _FREE
 
     def handed_over(journey: Journey) -> bool:
         mine, theirs = owners.get(journey.birth), owners.get(journey.target)

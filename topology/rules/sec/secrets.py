@@ -14,8 +14,8 @@ from topology.nodes import Node
 from topology.quoting import shown
 from topology.shapes import NULL
 
-Key = str | int
-REFERENCES = ("env", "file", "airflow_connection")
+_Key = str | int
+_REFERENCES = ("env", "file", "airflow_connection")
 _HOLDERS = {("credentials",), ("ca",), ("certificate",), ("key",)}
 _NO_SECRET = {"true", "false", "yes", "no", "on", "off"}
 # the end of a key without dots and dashes; the list follows what Kafka's clients and confluentinc/kcp redact
@@ -23,11 +23,11 @@ _KEY = re.compile(
     r"(?:password|passwd|passphrase|pwd|secret|secretkey|accesskey|apikey|token|privatekey|jaasconfig|userinfo"
     r"|keystorekey)s?$|^(?:pass|pw)$"
 )
-ADDRESS = "user and password in an address"
+_ADDRESS = "user and password in an address"
 _TEXTS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----"), "a key or certificate in PEM form"),
     (re.compile(r"LoginModule\s+(?:required|requisite|sufficient|optional)\b"), "JAAS text"),
-    (re.compile(r"://[^\s/@]+@"), ADDRESS),
+    (re.compile(r"://[^\s/@]+@"), _ADDRESS),
     (re.compile(r"\b(?:Bearer|Basic)\s+(?=\S*[0-9=])[A-Za-z0-9._~+/=-]{16,}"), "an authorisation header"),
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), "an AWS access key"),
     (re.compile(r"(?<![\w-])(?=[\w-]*\beyJ[\w-]{8})[\w-]+\.[\w-]{8,}\.[\w-]+"), "a JSON web token"),
@@ -47,7 +47,7 @@ _CONNECTION = re.compile(r"[\w#!()\-.:/\\]+")  # apache/airflow connection ids
 class Scalar:
     """A scalar of the raw file with the keys and numbers that lead to it. is_key: it is itself a key."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[_Key, ...]
     node: Node
     is_key: bool = False
 
@@ -59,7 +59,7 @@ class Scalar:
             if isinstance(key, int):
                 text += f"[{key}]"
             else:
-                text += ("." if text else "") + ("…" if "@" in key or text_secret(key) else shown(key))
+                text += ("." if text else "") + ("…" if "@" in key or _text_secret(key) else shown(key))
         return text
 
     @property
@@ -76,7 +76,7 @@ class Scalar:
 
 def scalars(nodes: Iterable[Node]) -> Iterator[Scalar]:
     """Every scalar of the trees, keys included, from the top."""
-    todo: list[tuple[tuple[Key, ...], Node]] = [((), node) for node in reversed(tuple(nodes))]
+    todo: list[tuple[tuple[_Key, ...], Node]] = [((), node) for node in reversed(tuple(nodes))]
     while todo:
         keys, node = todo.pop()
         if node.kind == "scalar":
@@ -93,32 +93,32 @@ def scalars(nodes: Iterable[Node]) -> Iterator[Scalar]:
 def secret(scalar: Scalar) -> tuple[str, Confidence] | None:
     """What kind of secret the scalar holds, in words, and how sure that is."""
     text, names = scalar.node.text, scalar.names
-    found = text_secret(text)
+    found = _text_secret(text)
     if found is None and "@" in text and names[:1] != ("metadata",) and not _PROSE & set(names[-1:]):
-        found = ADDRESS if _USER.search(text) else None
+        found = _ADDRESS if _USER.search(text) else None
     if found is not None:
         return found, "certain"
     if scalar.is_key or not names or text in NULL or names[-2:-1] == ("map",):
         return None  # the keys of `naming.map` are topics
-    if names[-1] in REFERENCES and (names[-2:-1] in _HOLDERS or _secret_key(names[-2] if len(names) > 1 else "")):
+    if names[-1] in _REFERENCES and (names[-2:-1] in _HOLDERS or _secret_key(names[-2] if len(names) > 1 else "")):
         return ("a secret where its name belongs", "likely") if _no_reference(names[-1], text) else None
     if text.lower() in _NO_SECRET or _INTERPOLATION.fullmatch(text):
         return None
     if _secret_key(names[-1]):
         return "a password, key or token", "certain"
     if names[-1] == "credentials":
-        return "a text where only a reference may stand", "certain" if looks_random(text) else "likely"
+        return "a text where only a reference may stand", "certain" if _looks_random(text) else "likely"
     return None
 
 
-def text_secret(text: str) -> str | None:
+def _text_secret(text: str) -> str | None:
     """What the text is, wherever it stands; None: nothing that is known."""
     if _PERHAPS.search(text) is None:
         return None
     return next((what for pattern, what in _TEXTS if pattern.search(text)), None)
 
 
-def looks_random(text: str) -> bool:
+def _looks_random(text: str) -> bool:
     """Sixteen letters or more without a word in them: three kinds of characters and 3.5 bits a letter (Shannon)."""
     if len(text) < 16 or not re.fullmatch(r"[\w+/=.~!@#$%^&*-]+", text):
         return False
@@ -141,4 +141,4 @@ def _no_reference(kind: str, text: str) -> bool:
         return _VARIABLE.fullmatch(text) is None or mixed
     if kind == "file":
         return (mixed and not set("/.\\") & set(text)) or "\n" in text
-    return _CONNECTION.fullmatch(text) is None or (mixed and looks_random(text))
+    return _CONNECTION.fullmatch(text) is None or (mixed and _looks_random(text))

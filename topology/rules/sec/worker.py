@@ -7,7 +7,7 @@ from topology.model import Flow
 from topology.rule import Context
 from topology.rules.sec.rights import Needed, Right
 
-CONTROL = "watershed."  # flows, ledger, status and journal, at the target
+_CONTROL = "watershed."  # flows, ledger, status and journal, at the target
 
 
 def at_source(context: Context, flow: Flow) -> Needed:
@@ -25,7 +25,7 @@ def at_target(context: Context, flow: Flow, cluster: InventoryCluster) -> Needed
     operations = ("WRITE", "ALTER_CONFIGS") if flow.plan.sync_configs == "continuous" else ("WRITE",)
     needed = [(Right(operation, "TOPIC", name),) for operation in operations for name in names]
     created = [(Right("CREATE", "TOPIC", name), create) for name in names if name not in cluster.topics]
-    control = [(Right(operation, "TOPIC", CONTROL, prefixed=True),) for operation in ("READ", "WRITE")]
-    if not any(name.startswith(CONTROL) for name in cluster.topics):
-        created.append((Right("CREATE", "TOPIC", CONTROL, prefixed=True), create))
+    control = [(Right(operation, "TOPIC", _CONTROL, prefixed=True),) for operation in ("READ", "WRITE")]
+    if not any(name.startswith(_CONTROL) for name in cluster.topics):
+        created.append((Right("CREATE", "TOPIC", _CONTROL, prefixed=True), create))
     return (*needed, *created, *control)

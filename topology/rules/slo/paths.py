@@ -9,7 +9,7 @@ from topology.graph import MAX_HOPS, Lanes
 from topology.model import Flow, Topology
 from topology.symbols import Symbol
 
-MAX_VISITS = 16  # of one (cluster, topic): in a dense mesh the longest path is not worth its search
+_MAX_VISITS = 16  # of one (cluster, topic): in a dense mesh the longest path is not worth its search
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def worst(topology: Topology, kind: str) -> dict[str, Path]:
         if known is None or path.total > known.total:
             found[flow.id] = path
         node = (flow.target, symbol)
-        if path.total > best.get(node, -1) and visits[node] < MAX_VISITS and len(path.flows) < MAX_HOPS:
+        if path.total > best.get(node, -1) and visits[node] < _MAX_VISITS and len(path.flows) < MAX_HOPS:
             best[node] = path.total
             visits[node] += 1
             todo.append((symbol, path))

@@ -33,15 +33,15 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural
 from topology.rules.slo.paths import Path, budget, worst
 
-KINDS = ("p99", "max")
-SHOWN = 6  # hops of a way
+_KINDS = ("p99", "max")
+_SHOWN = 6  # hops of a way
 
 
 def check(context: Context) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or not any(flow.settings.at("slo", "end_to_end") for flow in topology.flows):
         return
-    for kind in KINDS:
+    for kind in _KINDS:
         exceeding: dict[Span, Path] = {}
         paths = worst(topology, kind)
         for flow in topology.flows:
@@ -60,11 +60,11 @@ def _problem(kind: str, span: Span, path: Path) -> Problem:
     last = path.flows[-1]
     promised = duration_text(last.settings.get("slo", "end_to_end", kind))
     total = duration_text(path.total)
-    parts = [f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows[:SHOWN]]
-    rest = path.flows[SHOWN:]
+    parts = [f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows[:_SHOWN]]
+    rest = path.flows[_SHOWN:]
     if rest:
         parts.append(f"{plural(len(rest), 'more hop')} {duration_text(sum(budget(flow, kind) for flow in rest))}")
-    budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows[:SHOWN])
+    budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows[:_SHOWN])
     return Problem(
         "SLO702",
         f"the hops from {path.clusters[0]} to {path.clusters[-1]} may be {total} late ({kind}), but `end_to_end` "

@@ -42,7 +42,7 @@ from topology.model import Flow
 from topology.rule import Context, Option, Rule
 from topology.rules.mention import labels, plural
 
-MANY = Option("partitions_per_worker", "count", 200, "From how many partitions on a flow should have a second worker.")
+_MANY = Option("partitions_per_worker", "count", 200, "From how many partitions on a flow should have a second worker.")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Problem]:
         if workers > 1 and _all_known(context, flow, topics) and workers > counted > 0:
             said = f"flow {flow.id} has {workers} workers for {plural(counted, 'partition')}: the others wait"
             help_ = f"say `workers: {{count: {counted}}}` or less"
-        elif workers == 1 and counted > context.option(MANY):
+        elif workers == 1 and counted > context.option(_MANY):
             said = f"flow {flow.id} has one worker for {counted:,} partitions"
             help_ = "say `workers: {count: 2}` or more"
         else:
@@ -75,4 +75,4 @@ def _all_known(context: Context, flow: Flow, topics: tuple[FlowTopic, ...]) -> b
     return complete and all(topic.source.partitions is not None for topic in topics)
 
 
-RULE = Rule("SLO710", "task-count", "info", __doc__, check, options=(MANY,))
+RULE = Rule("SLO710", "task-count", "info", __doc__, check, options=(_MANY,))

@@ -36,12 +36,12 @@ from topology.rule import Context, Option, Rule
 from topology.rules.mention import labels
 from topology.rules.slo.grouping import named
 
-RESTART = Option("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
-INTERVAL_MS = 10_000  # the language's default of sync.groups.interval
+_RESTART = Option("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
+_INTERVAL_MS = 10_000  # the language's default of sync.groups.interval
 
 
 def check(context: Context) -> Iterator[Problem]:
-    restart = context.option(RESTART)
+    restart = context.option(_RESTART)
     groups: dict[tuple[Span, int], list[Flow]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
         rto = flow.settings.at("slo", "rto")
@@ -71,7 +71,7 @@ def _interval(flow: Flow) -> int:
     groups = flow.settings.at("sync", "groups")
     if groups is None or groups.get("mode") != "continuous":
         return 0
-    said: int = groups.get("interval", default=INTERVAL_MS)
+    said: int = groups.get("interval", default=_INTERVAL_MS)
     return said
 
 
@@ -80,4 +80,4 @@ def _said(flow: Flow) -> Span | None:
     return said.span if said is not None else None
 
 
-RULE = Rule("SLO712", "rto-vs-groups", "warning", __doc__, check, options=(RESTART,))
+RULE = Rule("SLO712", "rto-vs-groups", "warning", __doc__, check, options=(_RESTART,))

@@ -26,7 +26,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class _Ceiling:
     """A cluster's limit and what of it flows may use."""
 
     limit: int
@@ -55,7 +55,7 @@ def peaks(context: Context, flows: Iterable[Flow]) -> list[Peak]:
     return [each for each in found if each is not None]
 
 
-def ceiling(context: Context, alias: str, name: str) -> Ceiling | None:
+def ceiling(context: Context, alias: str, name: str) -> _Ceiling | None:
     """`limits.ingress` or `limits.egress` of a cluster with its headroom; None where it declares none."""
     assert context.topology is not None, "asked without a topology"
     limits = context.topology.root.at("clusters", alias, "limits")
@@ -63,7 +63,7 @@ def ceiling(context: Context, alias: str, name: str) -> Ceiling | None:
     if limits is None or limit is None:
         return None
     headroom = limits.get("headroom", default=context.option(HEADROOM))
-    return Ceiling(limit.data, int(limit.data * (1 - headroom)), headroom, limit.span)
+    return _Ceiling(limit.data, int(limit.data * (1 - headroom)), headroom, limit.span)
 
 
 def added(found: list[Peak]) -> tuple[str, ...]:

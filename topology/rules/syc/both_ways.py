@@ -11,7 +11,7 @@ from topology.symbols import births, carried
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class _Pair:
     """Two running flows, there and back; `group` that both write (`*`: any), in `topic` that goes round."""
 
     one: Groups
@@ -20,7 +20,7 @@ class Pair:
     topic: str
 
 
-def both_ways(topology: Topology) -> Iterator[Pair]:
+def both_ways(topology: Topology) -> Iterator[_Pair]:
     """Pairs in the order of their flow ids."""
     continuous: dict[tuple[str, str], list[Groups]] = {}
     for flow in topology.flows:
@@ -33,7 +33,7 @@ def both_ways(topology: Topology) -> Iterator[Pair]:
                 if one.flow.id < two.flow.id:
                     group, topic = one.share(two), comes_back(one.flow, two.flow)
                     if group is not None and topic is not None:
-                        yield Pair(one, two, group, topic)
+                        yield _Pair(one, two, group, topic)
 
 
 def comes_back(there: Flow, back: Flow) -> str | None:

@@ -12,7 +12,7 @@ from topology.rule import Context
 from topology.selectors import Selector, TopicSelection
 from topology.sync import Mode
 
-EVERYTHING = Selector("glob", "*")
+_EVERYTHING = Selector("glob", "*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Groups:
         return "*" if not self.include and not other.include else found.name or "*"
 
     def _names(self) -> TopicSelection:
-        return TopicSelection(self.include or (EVERYTHING,), self.exclude)
+        return TopicSelection(self.include or (_EVERYTHING,), self.exclude)
 
 
 def groups_of(flow: Flow) -> Groups:

@@ -37,7 +37,7 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.syc.groups import groups_of
 
-REASONS = (
+_REASONS = (
     (("merge", "allowed"), True, "several flows write the target's topics"),
     (("partitions", "mapping"), "key", "keys choose the partition at the target"),
     (("delivery", "start"), "latest", "the copy begins in the middle"),
@@ -47,7 +47,7 @@ REASONS = (
 
 def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        reasons = [(path, why) for path, value, why in REASONS if flow.settings.get(*path) == value]
+        reasons = [(path, why) for path, value, why in _REASONS if flow.settings.get(*path) == value]
         moves = context.topology is not None and _moved(context, flow)
         if flow.plan.offsets == "aligned" and reasons and (moves or groups_of(flow).mode != "never"):
             yield _problem(flow, reasons)

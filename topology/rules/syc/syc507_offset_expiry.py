@@ -45,7 +45,7 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 from topology.rules.syc.groups import groups_of, scanned
 
-KEY = "offsets.retention.minutes"
+_KEY = "offsets.retention.minutes"
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Problem]:
         return
     for flow in context.topology.flows:
         source, target = context.inventory.cluster(flow.source), context.inventory.cluster(flow.target)
-        minutes = target.configs.get(KEY, "") if target is not None else ""
+        minutes = target.configs.get(_KEY, "") if target is not None else ""
         groups = groups_of(flow)
         if source is None or not minutes.isdecimal() or not groups.running:
             continue
@@ -72,7 +72,7 @@ def check(context: Context) -> Iterator[Problem]:
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *list(resting)[:3]),
                 notes=(f"`{group}`: the newest record of `{topic}` is {idle // 86_400_000} days old",),
-                help=f"raise {KEY} at {flow.target} above the longest rest, or move these groups by hand",
+                help=f"raise {_KEY} at {flow.target} above the longest rest, or move these groups by hand",
                 confidence="likely",
             )
 

@@ -34,14 +34,14 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.syc.groups import groups_of
 
-DEFAULT_MS = 10_000
-BUDGETS = ((("slo", "rpo"), "slo.rpo"), (("slo", "lag", "max"), "slo.lag.max"))
+_DEFAULT_MS = 10_000
+_BUDGETS = ((("slo", "rpo"), "slo.rpo"), (("slo", "lag", "max"), "slo.lag.max"))
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        interval = flow.settings.get("sync", "groups", "interval", default=DEFAULT_MS)
-        budgets = [(flow.settings.get(*path), name, path) for path, name in BUDGETS]
+        interval = flow.settings.get("sync", "groups", "interval", default=_DEFAULT_MS)
+        budgets = [(flow.settings.get(*path), name, path) for path, name in _BUDGETS]
         tighter = sorted((ms, name, path) for ms, name, path in budgets if ms is not None and 0 < ms < interval)
         if groups_of(flow).mode == "continuous" and tighter:
             ms, name, path = tighter[0]

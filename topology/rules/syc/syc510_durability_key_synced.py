@@ -32,7 +32,7 @@ from topology.finding import Problem
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-KEYS = frozenset(
+_KEYS = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
@@ -44,7 +44,7 @@ KEYS = frozenset(
 
 def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        found = [each for each in flow.settings.list("sync", "configs", "include") if each.data in KEYS]
+        found = [each for each in flow.settings.list("sync", "configs", "include") if each.data in _KEYS]
         if found and flow.plan.sync_configs != "never":
             names = [each.data for each in found]
             yield Problem(

@@ -47,7 +47,7 @@ from topology.model import Topology
 from topology.rule import Context, Rule
 from topology.rules.mention import labels, some
 
-WITH_IDS = ("avro", "json", "protobuf")
+_WITH_IDS = ("avro", "json", "protobuf")
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if topology is not None else ():
         before, after = _registry(topology, flow.source), _registry(topology, flow.target)
         never = flow.settings.get("sync", "schemas", "mode", default="never") == "never"
-        found = [topic for topics in groups if topics[0].source.schema in WITH_IDS for topic in topics]
+        found = [topic for topics in groups if topics[0].source.schema in _WITH_IDS for topic in topics]
         # addresses are compared, never shown: they may hold a password
         if found and never and before is not None and after is not None and before[0] != after[0]:
             first = found[0]

@@ -36,13 +36,13 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels
 from topology.rules.syc.both_ways import comes_back
 
-WHAT = {"configs": "topic configs", "acls": "ACLs", "quotas": "client quotas"}
+_WHAT = {"configs": "topic configs", "acls": "ACLs", "quotas": "client quotas"}
 
 
 def check(context: Context) -> Iterator[Problem]:
     there: dict[tuple[str, str, str], list[Flow]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
-        for kind in WHAT:
+        for kind in _WHAT:
             if flow.plan.state == "running" and _mode(flow, kind) == "continuous":
                 there.setdefault((kind, flow.source, flow.target), []).append(flow)
     for (kind, source, target), flows in sorted(there.items(), key=lambda item: item[0]):
@@ -54,7 +54,7 @@ def check(context: Context) -> Iterator[Problem]:
         one, two = found
         yield Problem(
             "SYC517",
-            f"{one.id} and {two.id} both keep {WHAT[kind]} equal, in opposite directions",
+            f"{one.id} and {two.id} both keep {_WHAT[kind]} equal, in opposite directions",
             labels(
                 (one.settings.where("sync", kind, "mode"), one.id),
                 (two.settings.where("sync", kind, "mode"), two.id),

@@ -23,7 +23,7 @@ KEYS = {
     "tiered_storage": "remote.storage.enable",
 }
 
-NOTHING_SET = TopicFacts()
+_NOTHING_SET = TopicFacts()
 
 
 def synced(flow: Flow, key: str) -> bool:
@@ -61,7 +61,7 @@ class Arrival:
         self.facts = context.facts
         self.cluster = context.facts.cluster(flow.target)
         said = chosen(flow)
-        self.set = TopicFacts(**config_facts(InventoryTopic("", None, 0, 0, configs=said))) if said else NOTHING_SET
+        self.set = TopicFacts(**config_facts(InventoryTopic("", None, 0, 0, configs=said))) if said else _NOTHING_SET
 
     def fact(self, topic: FlowTopic, name: str) -> Any:
         """A fact of `TopicFacts` that is a topic config."""

@@ -38,19 +38,19 @@ from topology.rule import Context, Rule
 from topology.rules.mention import labels, plural, some
 from topology.rules.tpc.arrival import arrival
 
-ENOUGH = 3
+_ENOUGH = 3
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
         side = arrival(context, flow)
         brokers = side.cluster.brokers
-        if brokers is None or brokers < ENOUGH:
+        if brokers is None or brokers < _ENOUGH:
             continue
         found: dict[int, list[FlowTopic | None]] = {}
         for topics in groups or ((None,),):
             replicas = side.replicas(topics[0])
-            if replicas is not None and replicas < ENOUGH:
+            if replicas is not None and replicas < _ENOUGH:
                 found.setdefault(replicas, []).extend(topics)
         for replicas, fewer in sorted(found.items()):
             names = [topic.target_label for topic in fewer if topic is not None]
@@ -68,7 +68,7 @@ def check(context: Context) -> Iterator[Problem]:
                 ),
                 path=f"{flow.path}.replication_factor",
                 ids=(flow.id, *names[:1]),
-                help=f"say `replication_factor: {ENOUGH}` on the flow; topics that exist are reassigned by hand",
+                help=f"say `replication_factor: {_ENOUGH}` on the flow; topics that exist are reassigned by hand",
             )
 
 

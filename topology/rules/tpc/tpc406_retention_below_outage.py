@@ -61,14 +61,14 @@ def check(context: Context) -> Iterator[Problem]:
         total = needed.total_ms
         perhaps = [topic for topics in groups if _may_be_short(topics[0].source, total) for topic in topics]
         kept = [(_kept(context, topic), topic) for topic in perhaps]
-        short = [Short(ms, topic, because) for (ms, because), topic in kept if ms < total]
+        short = [_Short(ms, topic, because) for (ms, because), topic in kept if ms < total]
         short += [each for each in map(_relayed, later.get(flow.id, ())) if each.ms < total and not _told(each, needs)]
         if short:
             yield _problem(flow, needed, sorted(short, key=lambda each: (each.ms, each.topic.label)))
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class _Short:
     """A topic that is kept for `ms` only. because: how that is known, where the topic itself does not say it."""
 
     ms: int
@@ -77,15 +77,15 @@ class Short:
     by: Flow | None = None
 
 
-def _relayed(hop: Relayed) -> Short:
+def _relayed(hop: Relayed) -> _Short:
     topic, by = hop.topic, hop.by
     if topic.source.cleanup == "compact" or topic.source.retention_ms is None:
-        return Short(FOREVER, topic)
+        return _Short(FOREVER, topic)
     because = f"`{topic.label}` at {by.target}: {by.id} takes retention.ms over from {by.source}"
-    return Short(topic.source.retention_ms, topic, because, by)
+    return _Short(topic.source.retention_ms, topic, because, by)
 
 
-def _told(short: Short, needs: dict[str, Outage | None]) -> bool:
+def _told(short: _Short, needs: dict[str, Outage | None]) -> bool:
     """Whether the flow that brought the topic is short of the same retention: one finding is enough."""
     needed = needs[short.by.id] if short.by is not None else None
     return needed is not None and short.ms < needed.total_ms
@@ -113,7 +113,7 @@ def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:
     return by_time, ""
 
 
-def _problem(flow: Flow, needed: Outage, short: list[Short]) -> Problem:
+def _problem(flow: Flow, needed: Outage, short: list[_Short]) -> Problem:
     first = short[0]
     slo = flow.settings.at("slo")
     least, total = duration_text(first.ms), needed.text

@@ -46,7 +46,7 @@ from topology.rule import Context, Rule
 from topology.rules.mention import besides, labels, some
 from topology.rules.tpc.arrival import Arrival, arrival
 
-KEY = "max.message.bytes"
+_KEY = "max.message.bytes"
 
 
 def check(context: Context) -> Iterator[Problem]:
@@ -73,7 +73,7 @@ def _sizes(side: Arrival, topic: FlowTopic) -> tuple[int, int] | None:
 def _problem(flow: Flow, side: Arrival, found: dict[tuple[int, int], list[FlowTopic]]) -> Problem:
     ((large, small), topics), *others = sorted(found.items(), key=lambda each: (-each[0][0], each[0][1]))
     first = topics[0]
-    said = flow.settings.at("sync", "configs", "set", KEY)
+    said = flow.settings.at("sync", "configs", "set", _KEY)
     limit = said.span if said is not None else first.target.span or side.cluster.span
     return Problem(
         "TPC414",
@@ -93,7 +93,7 @@ def _problem(flow: Flow, side: Arrival, found: dict[tuple[int, int], list[FlowTo
             )
             for (before, after), more in others
         ),
-        help=f'raise {KEY} at {flow.target}, or say `sync: {{configs: {{set: {{{KEY}: "{large}"}}}}}}`',
+        help=f'raise {_KEY} at {flow.target}, or say `sync: {{configs: {{set: {{{_KEY}: "{large}"}}}}}}`',
     )
 
 
@@ -112,7 +112,8 @@ def _brokers(context: Context, side: Arrival) -> Iterator[Problem]:
             ),
             path=flow.path,
             ids=(flow.id,),
-            help=f'raise message.max.bytes of {flow.target}, or say `sync: {{configs: {{set: {{{KEY}: "{large}"}}}}}}`',
+            help=f"raise message.max.bytes of {flow.target}, "
+            f'or say `sync: {{configs: {{set: {{{_KEY}: "{large}"}}}}}}`',
             severity="warning",
             confidence="likely",
         )

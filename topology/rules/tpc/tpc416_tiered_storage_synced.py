@@ -39,24 +39,24 @@ from topology.model import Flow
 from topology.rule import Context, Rule
 from topology.rules.mention import labels
 
-KEY = "remote.storage.enable"
+_KEY = "remote.storage.enable"
 
 
 def check(context: Context) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         cluster = context.facts.cluster(flow.target)
-        said = flow.settings.at("sync", "configs", "set", KEY)
-        listed = next((each for each in flow.settings.list("sync", "configs", "include") if each.data == KEY), None)
+        said = flow.settings.at("sync", "configs", "set", _KEY)
+        listed = next((each for each in flow.settings.list("sync", "configs", "include") if each.data == _KEY), None)
         mode = flow.plan.sync_configs
         if said is not None and said.data == "true" and cluster.tiered_storage is False:
-            message = f"flow {flow.id} sets {KEY}, but {flow.target} has no remote storage"
+            message = f"flow {flow.id} sets {_KEY}, but {flow.target} has no remote storage"
             yield _problem(flow, message, said.span, cluster.span)
         elif listed is not None and mode != "never" and cluster.tiered_storage is False:
-            message = f"flow {flow.id} carries {KEY} over, but {flow.target} has no remote storage"
+            message = f"flow {flow.id} carries {_KEY} over, but {flow.target} has no remote storage"
             yield _problem(flow, message, listed.span, cluster.span)
         elif listed is not None and mode == "continuous":
             message = (
-                f"flow {flow.id} keeps {KEY} equal continuously, which a target cannot follow when it is turned off"
+                f"flow {flow.id} keeps {_KEY} equal continuously, which a target cannot follow when it is turned off"
             )
             yield _problem(flow, message, listed.span, None)
 
@@ -68,7 +68,7 @@ def _problem(flow: Flow, message: str, where: Span, facts: Span | None) -> Probl
         labels((where, "said here"), (facts, f"facts of {flow.target}")),
         path=f"{flow.path}.sync.configs",
         ids=(flow.id, flow.target),
-        help=f"take {KEY} out; where {flow.target} has remote storage, turn it on for its own topics",
+        help=f"take {_KEY} out; where {flow.target} has remote storage, turn it on for its own topics",
     )
 
 

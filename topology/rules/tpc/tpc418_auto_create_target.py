@@ -52,10 +52,10 @@ def check(context: Context) -> Iterator[Problem]:
             (Label((declared.key or declared.span) if declared is not None else flows[0].declared, "this target"),),
             path=f"clusters.{alias}",
             ids=(alias,),
-            notes=tuple(f"{key}: {cluster.configs[key]}" for key in DEFAULTS if key in cluster.configs),
+            notes=tuple(f"{key}: {cluster.configs[key]}" for key in _DEFAULTS if key in cluster.configs),
             help=f"set auto.create.topics.enable to false on the brokers of {alias}",
         )
 
 
-DEFAULTS = ("num.partitions", "default.replication.factor")
+_DEFAULTS = ("num.partitions", "default.replication.factor")
 RULE = Rule("TPC418", "auto-create-target", "warning", __doc__, check, needs="live")

@@ -11,7 +11,7 @@ from topology.selectors import TopicSelection
 from topology.symbols import Symbol, births, carried
 
 # What stands before the names -> flows that put it there, with what they bring
-Arriving = dict[str, list[tuple[Flow, tuple[Symbol, ...]]]]
+_Arriving = dict[str, list[tuple[Flow, tuple[Symbol, ...]]]]
 
 
 def merges(context: Context, wanted: Callable[[FlowTopic], bool]) -> Iterator[tuple[FlowTopic, tuple[Flow, ...]]]:
@@ -52,9 +52,9 @@ def _named(context: Context, targets: set[str]) -> dict[str, dict[str, list[Flow
     return named
 
 
-def _open_ended(context: Context, flows: list[Flow]) -> Arriving:
+def _open_ended(context: Context, flows: list[Flow]) -> _Arriving:
     """Flows that carry more than the names which are known."""
-    found: Arriving = {}
+    found: _Arriving = {}
     for flow in flows:
         if not _listed(context, flow):
             arriving = tuple(each for birth in births(flow.plan) for each in carried(flow.plan, birth))
@@ -62,7 +62,7 @@ def _open_ended(context: Context, flows: list[Flow]) -> Arriving:
     return found
 
 
-def _perhaps(topic: FlowTopic, arriving: Arriving) -> Iterator[tuple[Flow, tuple[Symbol, ...]]]:
+def _perhaps(topic: FlowTopic, arriving: _Arriving) -> Iterator[tuple[Flow, tuple[Symbol, ...]]]:
     """Those whose names can begin like the topic's."""
     begins = topic.target_label if topic.name is not None else topic.flow.plan.naming.before
     for before, flows in arriving.items():

@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags soak attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -80,6 +80,9 @@ bench-dags: env ## how long Airflow parses the DAGs of 50 topologies
 
 bench-cutover: env jars ## seconds without writes of each strategy and by hand, 100 partitions; BENCH_CASES=fenced for one
 	$(BIN)/python -m bench.cutover
+
+house: env ## what the source looks like from inside, at a commit and now: names, docstrings, complexity, cycles, sizes; HOUSE_BEFORE=COMMIT
+	$(BIN)/python -m bench.house
 
 SOAK_MINUTES ?= 30
 SOAK_PROOFS ?= 200

@@ -16,7 +16,7 @@ _FASTER_COMPRESSED = 5.0
 _LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
 _MOST_MIB = 256.0
 _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
-_LOADED_P99_MS = 20.0  # design 02, Behaviour
+_LOADED_P99_MS = 20.0
 
 
 def throughput_goals(rows: Sequence[Row]) -> list[Goal]:

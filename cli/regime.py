@@ -9,7 +9,7 @@ _COPYING = ("running", "catching_up")
 
 def one_at_a_time(flow: dict[str, Any]) -> str:
     """What to tell of a flow's partitions in the old regime; "" when there are none. There the newest record written is
-    so old that brokers may forget our sequence numbers: one batch is in flight, and a takeover waits (design 02)."""
+    so old that brokers may forget our sequence numbers: one batch is in flight, and a takeover waits."""
     copying = [row for row in flow["partitions"] if row["state"] in _COPYING]
     old = sum(not row["young"] and row["target_end"] > 0 for row in copying)  # an empty one has nothing to forget
     if not old:

@@ -1,6 +1,6 @@
 """Record batches of format v2 in plain Python: building, reading headers, reading records.
 
-For tests, for `FakeCluster` and for looking at a single batch; the data plane never reads records (design 02).
+For tests, for `FakeCluster` and for looking at a single batch; the data plane never reads records.
 Layout: https://kafka.apache.org/documentation/#recordbatch. All numbers big-endian; the CRC-32C covers everything
 from the attributes (byte 21) to the end. Codecs: none and gzip are built and read, the others only passed on.
 """

@@ -1,4 +1,4 @@
-"""The four control topics on a flow's target cluster, written and read as JSON records (design 01).
+"""The four control topics on a flow's target cluster, written and read as JSON records.
 
 Desired state, ledger, status and journal live beside the copied data, so that a failover needs neither the
 source nor Airflow's database.

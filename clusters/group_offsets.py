@@ -171,7 +171,7 @@ class GroupOffsets:
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, str]:
         """Commit for a group from outside; why not, by partition. No leader epoch goes along: one of another cluster
-        makes the Java consumer read nothing (design 02). A live group is refused by its coordinator."""
+        makes the Java consumer read nothing. A live group is refused by its coordinator."""
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for place, position in sorted(positions.items()):
             by_topic[place.topic].append(

@@ -256,7 +256,7 @@ class AdminRequests:
         }
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """No leader epoch goes along: one of another cluster makes the Java consumer read nothing (design 02)."""
+        """No leader epoch goes along: one of another cluster makes the Java consumer read nothing."""
         wanted = [WirePartition(key.topic, key.partition, offset) for key, offset in sorted(offsets.items())]
         request = [ConsumerGroupTopicPartitions(group_id, wanted)]
 

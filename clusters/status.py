@@ -22,7 +22,7 @@ log = logging.getLogger("watershed.worker")
 class PartitionStatus:
     """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
 
-    state: one of design 02's partition states. source_position: next source offset to copy. source_end (the last stable
+    state: a partition state of docs/states.md. source_position: next source offset to copy. source_end (the last stable
     offset), target_end: log ends as last seen (-1: not seen yet). lag_records counts offsets; lag_bytes is an estimate;
     lag_ms is for how long the oldest uncopied record has been waiting (`replicator.lag`); event_age_ms is how old the
     timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets behind the

@@ -144,7 +144,7 @@ def _applications(ground: Ground, problems: list[str]) -> Asking[dict[str, str]]
 
 
 def lag_gate(ground: Ground, note: Json) -> Asking[None]:
-    """Lag low and held, and everything that stood at the source when the gate opened copied (research C12).
+    """Lag low and held, and everything that stood at the source when the gate opened copied (C12).
 
     Lag is what stood at the source when a look began and was not copied when it ended, as workers report it: what is
     written during a look, which takes seconds on a busy machine, is not behind.

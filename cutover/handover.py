@@ -1,6 +1,6 @@
 """The steps that move producers: fence, standstill, barrier, drain, tail proof, point of no return, switch, canary.
 
-The order is the point (design 05, research C12): lag 0 alone is never a gate, the barrier is taken only after the
+The order is the point (docs/cutover-cases.md, C12): lag 0 alone is never a gate, the barrier is taken only after the
 source stood still, and every later step looks again whether it still does.
 """
 

@@ -29,7 +29,7 @@ SESSION_GRACE_MS = 15_000
 @dataclass(frozen=True, slots=True)
 class Policy:
     """max_lag: records over all partitions of the wave. watch_ms: how long the source must stand still; longer than
-    the clients' metadata age (5 min by default) so that a producer that sleeps through the fence is seen (design 05).
+    the clients' metadata age (5 min by default) so that a producer that sleeps through the fence is seen.
     settle_ms: how long after the fence what was under way may still arrive.
     stranded: of a rollback, where groups go on that have passed records which somebody wrote at the old source: behind
     them or in front of them; None refuses.

@@ -2,7 +2,7 @@
 in which each strategy takes them.
 
 What a person reads while they run is in `words`. The order of the steps is the order of the work,
-and its reverse is the order of a rollback (design 05; research/linking-and-kcp §6).
+and its reverse is the order of a rollback.
 """
 
 from __future__ import annotations

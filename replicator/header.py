@@ -4,7 +4,7 @@ A v2 batch starts with 61 bytes; the CRC-32C covers everything from byte 21 on. 
 follows from the old one and the 40 changed bytes alone. That is not only cheaper: a payload that was damaged on
 the way keeps a wrong CRC and is refused by the target, where a recomputed CRC would launder it.
 
-Source: org.apache.kafka.common.record.DefaultRecordBatch; broker rules in the research page on batches, §1.
+Source: org.apache.kafka.common.record.DefaultRecordBatch; broker rules in docs/research/batches.md, §1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An order names what it answers: the loud state, the ledger's newest generation, and either the very source offsets that
 may be given up or the empty topic that is to be filled. A partition that has moved on since refuses it, so an order is
-obeyed once or not at all (decision 0021). Obeying one is a new *content generation* (research page on sequence numbers,
+obeyed once or not at all (decision 0021). Obeying one is a new *content generation* (docs/research/sequence-numbers.md,
 §6 point 5): the producer epoch grows by one and sequence numbers begin again at the target's log end, so a worker
 that froze before the order finds its batches fenced.
 """

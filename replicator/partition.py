@@ -69,7 +69,7 @@ class Identity:
     base: int  # target offset that has sequence 0
 
     def sequence(self, target_offset: int) -> int:
-        """Sequence number of the record at `target_offset` (research page on sequence numbers, §4 R1)."""
+        """Sequence number of the record at `target_offset` (docs/research/sequence-numbers.md, §4 R1)."""
         return (target_offset - self.base) % SEQUENCE_SPACE
 
 
@@ -193,7 +193,7 @@ class PartitionCopy:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
         and cannot tell for how long (`reason`); another one may have taken the partition over. A broker that knows our
         sequence numbers turns away what is not next. One that has forgotten them takes anything, so nothing more may
-        be sent before a new look (research page on sequence numbers, §4 R5)."""
+        be sent before a new look (docs/research/sequence-numbers.md, §4 R5)."""
         if self._depth_now(now) == 1:
             self.halt(reason)
 
@@ -302,7 +302,7 @@ class PartitionCopy:
         self._prepared += batch.records
 
     def _judged(self, sent: Outgoing, answer: ProducedPartition) -> Loud | LookAgain:
-        """What an answer other than the expected one means (research page on sequence numbers, §6 points 3 and 4)."""
+        """What an answer other than the expected one means (docs/research/sequence-numbers.md, §6 points 3 and 4)."""
         extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
         name = codes.name_of(answer.error)
         if answer.error == codes.NONE:

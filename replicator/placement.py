@@ -27,7 +27,7 @@ class Load:
     """One partition: `key` is `flow|topic|partition`, `home` its slot by `slot_of`, `rate` in bytes a second.
 
     movable: whether its flow allows it, and the target's brokers hold its producer state, so that another worker can go
-    on at once (research page on sequence numbers, R4: the others would stand still for 35 s).
+    on at once (docs/research/sequence-numbers.md, R4: the others would stand still for 35 s).
     """
 
     key: str

@@ -1,6 +1,6 @@
 """Where to go on: one look at both logs and the ledger, judged without I/O.
 
-Follows the research page on sequence numbers, §6 (1) and §4 (R1 to R5). The target's log is what counts;
+Follows the docs/research/sequence-numbers.md, §6 (1) and §4 (R1 to R5). The target's log is what counts;
 the ledger says which source offset its end stands for.
 """
 

@@ -1,6 +1,6 @@
 """The exact translation of a group's positions from side to side.
 
-Pure: offset maps and numbers in, numbers out. Sources: design 02 "Offsets", research/reliability-security C14-C19.
+Pure: offset maps and numbers in, numbers out. Its cases: docs/cutover-cases.md, C14 to C19.
 """
 
 from __future__ import annotations

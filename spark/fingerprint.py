@@ -2,7 +2,7 @@
 
 The definition, record by record, is `clusters.fingerprint`, which workers use, too. Not in a fingerprint: offset,
 partition, compression, batch boundaries, producer id, leader epoch. `SPARK_SQL` is the same in Spark SQL (the golden
-test holds all of them together). Design 04; measured facts behind it: research/verification §2.
+test holds all of them together).
 
 An accidental equality of two different chunks has a chance of about 2**-64; an adversary can forge it (XXH64 is no
 cryptographic hash), which the report says.

@@ -81,7 +81,7 @@ __all__ = [
 _SCHEMA = 1
 _IDENTITY = Naming()
 # Topic configs never taken over from a source: they describe its brokers, or would make the target rewrite what passes.
-# compression.type: only `producer` stores batches as they come (research page on batches, 1.3).
+# compression.type: only `producer` stores batches as they come (docs/research/batches.md, 1.3).
 NEVER_SYNCED = frozenset(
     {
         "compression.type",

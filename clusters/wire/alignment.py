@@ -3,7 +3,7 @@ OffsetForLeaderEpoch, by which the leader says where its own log ends (KIP-320).
 
 A marker that no transaction ends takes one offset, and no consumer sees it at either isolation level. Coordinators send
 such requests to brokers, and `kafka-transactions abort` does; it needs ALTER (or CLUSTER_ACTION) on the cluster.
-Source: research page on aligned mode, sections B and C.
+Source: docs/research/aligned-mode.md, sections B and C.
 """
 
 from __future__ import annotations

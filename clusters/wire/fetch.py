@@ -1,7 +1,7 @@
 """Fetch v13 (topic ids, KIP-516), question and answer in our own code: it is asked a thousand times a second.
 
 The parser hands out the record batches as views into the one buffer the answer was received into: no copy,
-which is why it is ours (6 µs an answer where the schema library copies every byte; research page on batches, §3).
+which is why it is ours (6 µs an answer where the schema library copies every byte; docs/research/batches.md, §3).
 Layout: FetchRequest.json and FetchResponse.json in clients/src/main/resources/common/message.
 """
 

@@ -1,7 +1,7 @@
 """From an address to a connection that may be used: TCP, TLS, SASL; and SASL again before the session ends.
 
-One settings object decides; its secrets are read anew for every connection (F28 to F30 of research/
-reliability-security.md). A login that fails is tried once more when the secrets have changed in the meantime.
+One settings object decides; its secrets are read anew for every connection (docs/replicator-cases.md, F28 to F30). A
+login that fails is tried once more when the secrets have changed in the meantime.
 """
 
 from __future__ import annotations

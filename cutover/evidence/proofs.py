@@ -1,4 +1,4 @@
-"""A proof's `summary.json` (design 08) as an observation."""
+"""A proof's `summary.json` as an observation."""
 
 from __future__ import annotations
 

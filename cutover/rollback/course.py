@@ -1,5 +1,5 @@
 """The way back behind the point of no return: applications return along the declared flow back, and with them whatever
-they have written since the switch (design 05, research/reliability-security C22, C23, C26).
+they have written since the switch (docs/cutover-cases.md, C22, C23, C26).
 
 It takes back the newest migration of its wave, finished or not. One that is not finished is not resumed meanwhile: the
 rollback holds the lock, and where it is itself refused, the migration holds it again.

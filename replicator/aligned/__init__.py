@@ -1,5 +1,4 @@
-"""`offsets: aligned`: every record has the same offset on the target as on the source (design 02, research page on
-aligned mode).
+"""`offsets: aligned`: every record has the same offset on the target as on the source (docs/research/aligned-mode.md).
 
 An empty target partition is filled up to the source's log start, then copied so that every batch gets the source's own
 offsets; what the source has no records for (markers, aborted and compacted records) is filled with what no consumer

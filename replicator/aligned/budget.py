@@ -1,6 +1,6 @@
 """What alignment costs, estimated before anything is written, and when that is too much.
 
-The rates are those of the research page on aligned mode (sections A, C and D: Apache Kafka 4.3.1, two shared cores,
+The rates are those of docs/research/aligned-mode.md (sections A, C and D: Apache Kafka 4.3.1, two shared cores,
 loopback): orders of magnitude, not promises. The limits are proposals from the same page, not measured.
 """
 

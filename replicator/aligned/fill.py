@@ -2,7 +2,7 @@
 
 The broker counts every record, so there is no free jump; but a batch of 100,000 empty records is 59 KB with zstd, is
 compressed once, and only its header differs from one to the next. Everything is deleted again (DeleteRecords) before
-the first record is copied. Source of the way, the limits and the figures: research page on aligned mode, sections A, B.
+the first record is copied. Source of the way, the limits and the figures: docs/research/aligned-mode.md, sections A, B.
 
 The log's end is the whole state. The batches are what `advance` calls bulk: each worker writes them at an epoch of its
 own, with sequence numbers from 0, and the last offset is a transaction marker's, which has the time of the broker,

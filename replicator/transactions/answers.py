@@ -1,4 +1,4 @@
-"""What the target's answers mean inside a transaction (research page on batches, §7.7)."""
+"""What the target's answers mean inside a transaction (docs/research/batches.md, §7.7)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every source record of the window is proven, missing, altered, reordered, unverifiable or pending; every further
 target record is a duplicate or foreign. `unproven`, the headline, is everything that is not as it should be; it must
-be 0. Pending is no difference and no proof: three words, never mixed (research/verification §1.5).
+be 0. Pending is no difference and no proof: three words, never mixed.
 """
 
 from __future__ import annotations

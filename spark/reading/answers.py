@@ -1,6 +1,6 @@
 """Fetch answers of a range of one partition, one after the other; while one is worked on the broker gathers the next.
 
-Rules, each of them a mistake somebody shipped (research/verification §3.7): the range is half-open and fixed before;
+Rules, each of them a mistake somebody shipped: the range is half-open and fixed before;
 reading ends at an offset, never at an empty answer; a position may step over markers, aborted and compacted records,
 so gaps are no loss; a log that starts behind the position is (`Expired`); a log that ends before the range does is an
 error, as is an answer that does not come.

@@ -1,4 +1,4 @@
-"""docs/replicator-cases.md names every case of the research pages, and only tests that exist."""
+"""docs/replicator-cases.md names every case, and only tests that exist."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name,
 
 def test_java_goes_on_at_the_target_although_the_source_has_had_other_leaders(tri, topic_name, tmp_path):
     """A position that is committed with a leader epoch which the target has not reached makes a Java consumer read
-    nothing, without an error (research page on aligned mode, section F): none may come along."""
+    nothing, without an error (docs/research/aligned-mode.md, section F): none may come along."""
     home, settings = tri
     with Admin(settings["tri"]) as admin:
         admin.create_topic(topic_name, 1, 3)

@@ -1,5 +1,5 @@
 """F11 to F16 on real brokers: each stops its partition loudly with exact ranges, the others go on, and the remedy that
-is reported heals it when it is followed (research page on reliability; AC-72, AC-80, AC-81, AC-82, AC-82b)."""
+is reported heals it when it is followed (AC-72, AC-80, AC-81, AC-82, AC-82b)."""
 
 from __future__ import annotations
 

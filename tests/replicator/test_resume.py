@@ -1,4 +1,4 @@
-"""Where copying goes on: one case for every rule of the research page on sequence numbers, §4 and §6."""
+"""Where copying goes on: one case for every rule of docs/research/sequence-numbers.md, §4 and §6."""
 
 from __future__ import annotations
 

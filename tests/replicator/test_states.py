@@ -139,7 +139,7 @@ def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:
     assert seat.stopped.state == "source_gone"
 
 
-# -- offsets are never reset (design 02) ---------------------------------------------------------------------------
+# -- offsets are never reset ----------------------------------------------------------------------------------------
 
 
 def test_nothing_in_the_tree_resets_an_offset() -> None:

@@ -1,4 +1,4 @@
-"""Every way to spoil the copy of a log, and what the proof has to say of it: research/verification §3.10, and more.
+"""Every way to spoil the copy of a log, and what the proof has to say of it.
 
 A mutation makes another log out of the copy of `a_log` (200 records, batches that stand over all cuts of 40); `other`
 is the log of another partition. What it has to be called follows from these rules (spark/difference, docs/proof.md):

@@ -1,5 +1,5 @@
 """Random topologies: what the linter proves is what in-memory Kafka clusters do, and each fault is found when it is put
-in (design 03; lint-rules.md §4)."""
+in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One cluster link in one direction as a flow. Properties and Terraform differ in where a setting stands; what it means
 is here.
 
-Source: Confluent's "Manage Mirror Topics for Cluster Linking" and "Configuration options"; research/linking-and-kcp.md.
+Source: Confluent's "Manage Mirror Topics for Cluster Linking" and "Configuration options".
 """
 
 from __future__ import annotations

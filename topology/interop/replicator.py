@@ -1,7 +1,7 @@
 """Confluent Replicator's connectors as they are given to Connect: `{"name": …, "config": {…}}`, bare configurations,
 arrays, answers of Connect's REST API, Kubernetes resources with `spec.config`, properties of a standalone worker.
 
-Source: Confluent's "Replicator Configuration Reference"; research/linking-and-kcp.md, section 4.
+Source: Confluent's "Replicator Configuration Reference".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The oracle: one record into every topic of in-memory Kafka clusters, and every flow copying batches until nothing
 moves.
 
-Only the rules of design 02 and 03 are in here: what a flow selects and how it names it, that it creates every topic it
+Only the rules of replication are in here: what a flow selects and how it names it, that it creates every topic it
 selects, one producer id for each (flow, path), what guard and `forward` skip. Batches are fetched, sifted, rewritten
 and produced as the data plane does it (`replicator.batches.sift`, `replicator.header.rewritten`), and the broker's own
 checks answer.

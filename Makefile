@@ -87,10 +87,11 @@ house: env ## what the source looks like from inside, at a commit and now: names
 SOAK_MINUTES ?= 30
 SOAK_PROOFS ?= 200
 SOAK_ROUNDS ?= 5
-soak: env jars ## random examples for SOAK_ROUNDS (5), random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
+soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done
+	$(BIN)/pytest -m soak --timeout 3600
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).

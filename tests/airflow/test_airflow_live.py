@@ -1,5 +1,5 @@
-"""Migrations in a real Airflow with its LocalExecutor, on Postgres where there is one, whose parts are killed with
-SIGKILL meanwhile. The journal and the applications' own records are the judges."""
+"""A migration and its way back in a real Airflow with its LocalExecutor, on Postgres where there is one; its parts are
+killed with SIGKILL meanwhile. The journal and the applications' own records are the judges."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cutover.driver import Migration
-from cutover.errors import Locked
 from cutover.journal.chain import Entry
 from lab import apps, postgres
 from lab.account import account, find_applications
@@ -31,7 +29,7 @@ RUN = "live"
 def live(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with running(kafka_pair, "move", tmp_path_factory.mktemp("live")) as found:
         found.client.unpause(found.dag)
-        found.client.trigger(found.dag, RUN, {"waves": ["orders", "paid"]})
+        found.client.trigger(found.dag, RUN, {"waves": ["orders"]})
         yield found
 
 
@@ -93,44 +91,6 @@ def test_a_killed_scheduler_is_followed_by_one_that_goes_on(live: Live) -> None:
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "cloud")}
 
 
-def test_a_second_run_is_refused_and_names_the_holder(live: Live) -> None:
-    """C05: by another process at once; by a second DAG run, as Airflow holds it back, when its turn has come."""
-    live.question(RUN, "paid.approval")
-    live.client.trigger(live.dag, "second", {"waves": ["orders"]})
-    other = Migration(
-        live.plan,
-        "paid",
-        {str(c.alias): _settings(live, str(c.alias)) for c in live.plan.clusters},
-        prove=lambda _wanted: pytest.fail("it must not come to that"),
-    )
-    with pytest.raises(Locked, match=rf"run migrate\.{RUN}\.paid, begun by airflow {live.dag} at .* approval"):
-        other.run()
-    assert live.client.run_state(live.dag, "second") == "queued"
-
-
-def test_a_marked_task_does_not_fool_the_next_one(live: Live) -> None:
-    """C27, C24: the wave that is refused is taken back, the one that is done stays done.
-
-    The next step is tried at once, and its wave given up, while a person still decides; a yes that comes then moves
-    nothing any more."""
-    question = live.question(RUN, "paid.approval")
-    live.client.mark(live.dag, RUN, "paid.stop_consumers", "success")
-    live.wait_task(RUN, "paid.take_back", "success")
-    live.client.answer(question, "Approve")
-    until(lambda: live.client.run_state(live.dag, RUN) == "failed", "the end of the run")
-    assert any("has to wait" in line for line in live.client.log(live.dag, RUN, "paid.translate_offsets"))
-    states = live.states(RUN)
-    assert states["orders.end"] == states["paid.take_back"] == "success"
-    assert (states["orders.take_back"], states["watcher"]) == ("skipped", "failed")
-    assert journal(live, "paid")[-1].observation["state"] in ("refused", "rolled_back")
-    assert set(live.where("payments", f"{live.name}-ledger").values()) == {("running", "onprem")}
-
-
-def test_a_wave_that_is_done_is_passed_over(live: Live) -> None:
-    until(lambda: live.client.run_state(live.dag, "second") == "success", "the second run")
-    assert live.states("second")["orders.begin"] == "skipped"
-
-
 def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
     """Triggered and approved through the REST interface; the journal and the applications say what came of it."""
     dag = f"rollback__{live.name}"
@@ -160,9 +120,3 @@ def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
     found = account(find_applications(live.home / "apps"))
     assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
     assert journal_of(live.plan, "a test").refresh().foreign == ()  # it reads whole: no link of the chain is missing
-
-
-def _settings(live: Live, alias: str):  # type: ignore[no-untyped-def]
-    from clusters.settings import connection_settings
-
-    return connection_settings(live.plan.cluster(alias))

@@ -117,7 +117,7 @@ def lost_tasks(application: Application) -> int:
     return sum(end["Task End Reason"]["Reason"] == "ExecutorLostFailure" for end in ends)
 
 
-@pytest.mark.parametrize("what", ["executor", "machine"])
+@pytest.mark.parametrize("what", ["executor", pytest.param("machine", marks=pytest.mark.soak)])
 def test_tasks_of_what_is_lost_are_run_elsewhere(
     what: str, copied: Scene, local: dict[str, Any], cluster: Standalone, tmp_path: Path
 ) -> None:
@@ -137,6 +137,7 @@ def test_tasks_of_what_is_lost_are_run_elsewhere(
             cluster.start_worker()
 
 
+@pytest.mark.soak
 def test_a_task_that_runs_twice_counts_once(
     copied: Scene, local: dict[str, Any], cluster: Standalone, tmp_path: Path
 ) -> None:

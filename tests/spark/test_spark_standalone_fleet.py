@@ -27,7 +27,7 @@ from topology import compile_path
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 RECORDS = 20_000
 WORKERS = 2

@@ -16,7 +16,7 @@ from tests.spark.standalone import Application
 from tests.spark.test_spark_batches import settled
 from topology.plan import plan_json
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 COPY = """
 import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from topology.finding import Label, Problem, Span
 from topology.language.flow import SETTINGS
@@ -112,55 +112,88 @@ def _pattern_flows(root: Value, problems: list[Problem]) -> Iterator[Draft]:
     if pattern is None or len(pattern.fields) != 1:
         return
     [(kind, body)] = pattern.fields.items()
-    where = body.key or body.span
-    path = f"pattern.{kind}"
+    draft_flows = _PATTERNS.get(kind)
+    if draft_flows is not None:
+        yield from draft_flows(_Pattern(f"pattern.{kind}", body, body.key or body.span, problems))
 
-    def draft(source: str | None, target: str | None, settings: Value, below: str = "") -> Iterator[Draft]:
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """The body of one pattern: `path` and `where` are its place in the file; what it lacks goes to `problems`."""
+
+    path: str
+    body: Value
+    where: Span
+    problems: list[Problem]
+
+    def draft(self, source: str | None, target: str | None, settings: Value, below: str = "") -> Iterator[Draft]:
         if source is not None and target is not None:
-            yield Draft(flow_id(source, target), source, target, settings, where, path + below)
+            yield Draft(flow_id(source, target), source, target, settings, self.where, self.path + below)
 
-    def needs(*names: str) -> bool:
-        short = [name for name in names if len(body.list(name)) < (2 if name in ("members", "path") else 1)]
+    def report(self, message: str) -> None:
+        self.problems.append(Problem("SYN012", message, (Label(self.where),), self.path))
+
+    def has_clusters(self, *names: str, least: int = 1) -> bool:
+        """Whether each of these lists names enough clusters; a list that is too short is reported."""
+        short = [name for name in names if len(self.body.list(name)) < least]
         for name in short:
-            count = "two clusters" if name in ("members", "path") else "one cluster"
-            problems.append(Problem("SYN012", f"`{path}` needs `{name}` with at least {count}", (Label(where),), path))
+            count = "two clusters" if least > 1 else "one cluster"
+            self.report(f"`{self.path}` needs `{name}` with at least {count}")
         return not short
 
-    settings = _settings(body)
-    if kind == "hub_and_spoke":
-        if not {"up", "down"} & set(body.fields):
-            problems.append(Problem("SYN012", f"`{path}` needs `up`, `down` or both", (Label(where),), path))
-        needs("spokes")
-        for spoke in body.texts("spokes"):
-            if up := body.at("up"):
-                yield from draft(spoke, body.get("hub"), up, ".up")
-            if down := body.at("down"):
-                yield from draft(body.get("hub"), spoke, down, ".down")
-    elif kind == "active_active" and body.get("via") == "aggregate":
-        if needs("regionals", "aggregates"):
-            for regional in body.texts("regionals"):
-                for aggregate in body.texts("aggregates"):
-                    yield from draft(regional, aggregate, settings)
-    elif kind == "active_active" and body.get("via") == "direct":
-        if needs("members"):
-            members = body.texts("members")
-            if len(members) > 2:
-                settings = _with(settings, "provenance", "forward", "local", where)
-            for source in members:
-                for target in members:
-                    if source != target:
-                        yield from draft(source, target, settings)
-    elif kind == "active_standby":
-        active, standby = body.get("active"), body.get("standby")
-        yield from draft(active, standby, settings)
-        reverse = body.at("failback", "reverse")
-        if reverse is not None and reverse.data == "declared_paused":
-            paused = mapping(settings.span, {**settings.fields, "state": Value(reverse.span, "paused")})
-            yield from draft(standby, active, paused, ".failback")
-    elif kind == "aggregation":
-        if needs("sources"):
-            for source in body.texts("sources"):
-                yield from draft(source, body.get("target"), settings)
-    elif kind == "chain" and needs("path"):
-        for source, target in pairwise(body.texts("path")):
-            yield from draft(source, target, settings)
+
+def _draft_hub_and_spoke(pattern: _Pattern) -> Iterator[Draft]:
+    body = pattern.body
+    if not {"up", "down"} & set(body.fields):
+        pattern.report(f"`{pattern.path}` needs `up`, `down` or both")
+    pattern.has_clusters("spokes")
+    for spoke in body.texts("spokes"):
+        if up := body.at("up"):
+            yield from pattern.draft(spoke, body.get("hub"), up, ".up")
+        if down := body.at("down"):
+            yield from pattern.draft(body.get("hub"), spoke, down, ".down")
+
+
+def _draft_active_active(pattern: _Pattern) -> Iterator[Draft]:
+    body = pattern.body
+    if body.get("via") == "aggregate" and pattern.has_clusters("regionals", "aggregates"):
+        for regional, aggregate in product(body.texts("regionals"), body.texts("aggregates")):
+            yield from pattern.draft(regional, aggregate, _settings(body))
+    elif body.get("via") == "direct" and pattern.has_clusters("members", least=2):
+        members, settings = body.texts("members"), _settings(body)
+        if len(members) > 2:
+            settings = _with(settings, "provenance", "forward", "local", pattern.where)
+        for source, target in product(members, repeat=2):
+            if source != target:
+                yield from pattern.draft(source, target, settings)
+
+
+def _draft_active_standby(pattern: _Pattern) -> Iterator[Draft]:
+    body, settings = pattern.body, _settings(pattern.body)
+    active, standby = body.get("active"), body.get("standby")
+    yield from pattern.draft(active, standby, settings)
+    reverse = body.at("failback", "reverse")
+    if reverse is not None and reverse.data == "declared_paused":
+        paused = mapping(settings.span, {**settings.fields, "state": Value(reverse.span, "paused")})
+        yield from pattern.draft(standby, active, paused, ".failback")
+
+
+def _draft_aggregation(pattern: _Pattern) -> Iterator[Draft]:
+    if pattern.has_clusters("sources"):
+        for source in pattern.body.texts("sources"):
+            yield from pattern.draft(source, pattern.body.get("target"), _settings(pattern.body))
+
+
+def _draft_chain(pattern: _Pattern) -> Iterator[Draft]:
+    if pattern.has_clusters("path", least=2):
+        for source, target in pairwise(pattern.body.texts("path")):
+            yield from pattern.draft(source, target, _settings(pattern.body))
+
+
+_PATTERNS = {
+    "hub_and_spoke": _draft_hub_and_spoke,
+    "active_active": _draft_active_active,
+    "active_standby": _draft_active_standby,
+    "aggregation": _draft_aggregation,
+    "chain": _draft_chain,
+}

@@ -21,18 +21,7 @@ def leaving_fences(flows: Iterable[PlanFlow], migration: Migration | None) -> tu
     moving = next((flow for flow in flows if migration is not None and flow.id == migration.flow), None)
     if migration is None or moving is None:
         return flows
-    denied: set[tuple[str, str]] = set()
-    slowed: set[tuple[str | None, str | None]] = set()
-    for wave in migration.waves:
-        for name in wave.producers:
-            told = migration.applications.get(name)
-            if told is None:
-                continue
-            if wave.fence.kind == "acl" and told.principal is not None:
-                denied |= {(told.principal, topic) for topic in wave.topics}
-            elif wave.fence.kind == "quota" and (told.principal or told.client_id):
-                user = told.principal.partition(":")[2] if told.principal is not None else None
-                slowed.add((user or None, told.client_id))
+    denied, slowed = _collect_fences(migration)
 
     def at(flow: PlanFlow) -> PlanFlow:
         if flow.source not in (moving.source, moving.target):
@@ -47,3 +36,17 @@ def leaving_fences(flows: Iterable[PlanFlow], migration: Migration | None) -> tu
         return flow if sync is flow.sync else replace(flow, sync=sync)
 
     return tuple(map(at, flows))
+
+
+def _collect_fences(migration: Migration) -> tuple[set[tuple[str, str]], set[tuple[str | None, str | None]]]:
+    """(principal, topic) that an ACL denies, (user, client id) that a quota slows, of all waves."""
+    denied: set[tuple[str, str]] = set()
+    slowed: set[tuple[str | None, str | None]] = set()
+    for wave in migration.waves:
+        for application in filter(None, map(migration.applications.get, wave.producers)):
+            if wave.fence.kind == "acl" and application.principal is not None:
+                denied |= {(application.principal, topic) for topic in wave.topics}
+            elif wave.fence.kind == "quota" and (application.principal or application.client_id):
+                user = application.principal.partition(":")[2] if application.principal is not None else None
+                slowed.add((user or None, application.client_id))
+    return denied, slowed

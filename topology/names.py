@@ -40,20 +40,25 @@ def follow_names(graph: TopicGraph, lanes: Lanes, begun: Iterable[Node]) -> None
                 if node in graph.nodes or symbol.shortest > MAX_NAME:
                     continue
                 graph.nodes[node] = None
-                loop = _loop(route, flow)
-                if loop:
-                    ids = frozenset(each.id for each in loop)
-                    known = growing.get(ids)
-                    shown = _endless(symbol, loop) if known is None else known
-                    if shown is not None:
-                        growing[ids] = shown
-                        graph.growth.append(Growth(route.then(flow, symbol), shown))
-                        continue
                 following = route.then(flow, symbol)
+                if (shown := _growth(_loop(route, flow), symbol, growing)) is not None:
+                    graph.growth.append(Growth(following, shown))
+                    continue
                 if len(following.flows) >= MAX_HOPS:
                     graph.complete = False
                 else:
                     todo.append(following)
+
+
+def _growth(loop: tuple[Flow, ...], symbol: Symbol, known: dict[frozenset[str], bool]) -> bool | None:
+    """How names grow on this way round, None where they do not; `known` keeps what was found for the same flows."""
+    if not loop:
+        return None
+    ids = frozenset(each.id for each in loop)
+    shown = known[ids] if ids in known else _endless(symbol, loop)
+    if shown is not None:
+        known[ids] = shown
+    return shown
 
 
 def _loop(route: Route, flow: Flow) -> tuple[Flow, ...]:

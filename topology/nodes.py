@@ -95,13 +95,7 @@ class _Builder:
         """Whether to go on."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
-            node = Node("scalar", self._span(event), event.value, bool(event.implicit[0]))
-            if event.anchor or event.tag:
-                self._features(event)
-                node.refused = bool(event.tag) and event.tag != "!"
-                if event.tag == "!env" and _VARIABLE.fullmatch(event.value):
-                    node.text = ""  # a variable's name and no secret: the rules for secrets need not look at it
-            self._add(node)
+            self._scalar(event)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self._features(event)
             self._open("map" if kind is yaml.MappingStartEvent else "list", event)
@@ -124,6 +118,15 @@ class _Builder:
         if len(self.problems) > MAX_PROBLEMS:
             return self._too_much(event, f"more than {MAX_PROBLEMS} problems up to here", "mend those above first")
         return True
+
+    def _scalar(self, event: Any) -> None:
+        node = Node("scalar", self._span(event), event.value, bool(event.implicit[0]))
+        if event.anchor or event.tag:
+            self._features(event)
+            node.refused = bool(event.tag) and event.tag != "!"
+            if event.tag == "!env" and _VARIABLE.fullmatch(event.value):
+                node.text = ""  # a variable's name and no secret: the rules for secrets need not look at it
+        self._add(node)
 
     def _add(self, node: Node) -> None:
         self.nodes += 1

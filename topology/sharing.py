@@ -217,15 +217,13 @@ def _other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str
     for by_symbol in _written(topology).values():
         if len({flow.id for flows in by_symbol.values() for flow in flows}) < 2:
             continue
-        left = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, by_symbol.values()))
-        for one, two in candidates(by_symbol):
-            left -= 1
-            if left < 0:
+        most = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, by_symbol.values()))
+        for number, (one, two) in enumerate(candidates(by_symbol)):
+            if number >= most:
                 graph.complete = False
                 break
-            if not (_tells(by_symbol[one], by_symbol[two]) or _tells(by_symbol[two], by_symbol[one])):
-                continue
-            if one is two or one.collides(two):
+            tells = _tells(by_symbol[one], by_symbol[two]) or _tells(by_symbol[two], by_symbol[one])
+            if tells and (one is two or one.collides(two)):
                 name = shown(max(str(one), str(two), key=lambda text: (len(text), text)), _MAX_TOLD_NAME)
                 tell(by_symbol[one], by_symbol[two], name)
                 if one is not two:
@@ -258,42 +256,12 @@ def _tells(flows: list[Flow], others: list[Flow]) -> bool:
 
 
 def loops_in(following: Mapping[Node, list[Node]]) -> dict[Node, int]:
-    """node → number of its strongly connected component, for nodes on some loop (Tarjan, without recursion)."""
-    order: dict[Node, int] = {}
-    lowest: dict[Node, int] = {}
-    open_: list[Node] = []
-    waiting: set[Node] = set()
-    loops: dict[Node, int] = {}
-    for root in following:
-        if root in order:
-            continue
-        order[root] = lowest[root] = len(order)
-        open_.append(root)
-        waiting.add(root)
-        path = [(root, iter(following[root]))]
-        while path:
-            node, rest = path[-1]
-            for after in rest:
-                if after not in order:
-                    order[after] = lowest[after] = len(order)
-                    open_.append(after)
-                    waiting.add(after)
-                    path.append((after, iter(following.get(after, ()))))
-                    break
-                if after in waiting:
-                    lowest[node] = min(lowest[node], order[after])
-            else:
-                path.pop()
-                if path:
-                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
-                if lowest[node] == order[node]:
-                    members = [open_.pop()]
-                    while members[-1] is not node:
-                        members.append(open_.pop())
-                    waiting.difference_update(members)
-                    if len(members) > 1:
-                        loops |= dict.fromkeys(members, order[node])
-    return loops
+    """node → number of its strongly connected component, for nodes on some loop of two nodes or more."""
+    import networkx  # costs a third of a command's start, and most topologies never come here
+
+    graph = networkx.DiGraph((node, after) for node, every in following.items() for after in every)
+    loops = (members for members in networkx.strongly_connected_components(graph) if len(members) > 1)
+    return {node: number for number, members in enumerate(loops) for node in members}
 
 
 def _runs(flow: Flow) -> bool:

@@ -150,14 +150,18 @@ def _judge(connector: _Connector, notes: Notes) -> None:
         if why is None and keys.security(key):
             why = "MirrorMaker connects with `source.cluster.…` and `target.cluster.…` only"
         if why is None:
-            near = keys.meant(key)
-            if near is not None:
-                notes.say("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{near}`?")
-            else:
-                message = f"`{said.name}` is no known setting of MirrorMaker"
-                notes.say("SYN003", message, said.key, severity="warning")
+            _report_unknown(key, said, notes)
             why = "an unknown setting"
         notes.leave(f"`{said.name}`", why, said.span)
+
+
+def _report_unknown(key: str, said: Said, notes: Notes) -> None:
+    near = keys.meant(key)
+    if near is not None:
+        notes.say("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{near}`?")
+    else:
+        message = f"`{said.name}` is no known setting of MirrorMaker"
+        notes.say("SYN003", message, said.key, severity="warning")
 
 
 def _cluster(end: End, connectors: list[_Connector], notes: Notes) -> ImportedCluster:

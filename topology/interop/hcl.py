@@ -160,19 +160,21 @@ class _Reader:
             return Value("number", token.span, token.text)
         if token.kind == "name":
             return self._named(token, depth)
+        return self._signed(token, depth)
+
+    def _signed(self, token: Token, depth: int) -> Value:
+        """What begins with a sign: a negative number, parentheses, a list, a map."""
         if token.text == "-" and self._peek().kind == "number":
             return Value("number", token.span, "-" + self._next().text)
         if token.text == "(":
             value = self._expression(depth + 1, lines=False)
             self._close(")", token)
             return value
+        if token.text in ("[", "{") and self._is_for():
+            return self._passed_over(token)
         if token.text == "[":
-            if self._is_for():
-                return self._passed_over(token)
             return Value("list", token.span, items=self._list("]", token, depth))
         if token.text == "{":
-            if self._is_for():
-                return self._passed_over(token)
             return self._map(token, depth)
         return Value("unknown", token.span)
 

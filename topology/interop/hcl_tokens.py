@@ -15,6 +15,7 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _HEREDOC = re.compile(r"<<(-?)([^\W\d][\w-]*)[ \t]*\r?\n")
 _SIGN = re.compile(r"\.\.\.|=>|==|!=|<=|>=|&&|\|\||[-+*/%!<>?:=.,()\[\]{}]")
+_CLOSERS = {'"': '"', "{": "}"}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 _MAX_TOKENS = 300_000
 Kind = Literal["name", "number", "string", "sign", "newline", "end"]
@@ -84,14 +85,16 @@ class _Lexer:
             self._string()
         elif (match := _HEREDOC.match(text, begin)) is not None:
             self._heredoc(match)
-        elif match := _NAME.match(text, begin):
-            self._add("name", match[0], match.end())
-        elif match := _NUMBER.match(text, begin):
-            self._add("number", match[0], match.end())
-        elif match := _SIGN.match(text, begin):
-            self._add("sign", match[0], match.end())
         else:
-            raise BrokenHcl("a character that Terraform does not read here", self._span(begin, begin + 1))
+            self._word(begin)
+
+    def _word(self, begin: int) -> None:
+        kinds: tuple[tuple[Kind, re.Pattern[str]], ...] = (("name", _NAME), ("number", _NUMBER), ("sign", _SIGN))
+        for kind, pattern in kinds:
+            if match := pattern.match(self.text, begin):
+                self._add(kind, match[0], match.end())
+                return
+        raise BrokenHcl("a character that Terraform does not read here", self._span(begin, begin + 1))
 
     def _string(self) -> None:
         begin = position = self.position
@@ -141,20 +144,14 @@ class _Lexer:
             char = self.text[position]
             if char == "\n" and '"' in closers:
                 break
-            if closers[-1] == '"':
-                if char == "\\":
-                    position += 1
-                elif self.text.startswith("${", position):
+            if closers[-1] == '"' and (char == "\\" or self.text.startswith("${", position)):
+                if char == "$":
                     closers.append("}")
-                    position += 1
-                elif char == '"':
-                    closers.pop()
-            elif char == '"':
-                closers.append('"')
-            elif char == "{":
-                closers.append("}")
-            elif char == "}":
+                position += 1  # two characters that belong together
+            elif char == closers[-1]:
                 closers.pop()
+            elif closers[-1] != '"' and char in _CLOSERS:
+                closers.append(_CLOSERS[char])
             if not closers:
                 return position + 1
             position += 1

@@ -34,14 +34,7 @@ def security_in(alias: str, cluster: Node, config: dict[str, Said], notes: Notes
     out: dict[str, Any] = {"protocol": protocol}
     if what in _SASL:
         assert authentication is not None, "it has a type"
-        out |= {"mechanism": _SASL[what], "credentials": {"env": variable(alias)}}
-        place = key_span(cluster, "authentication")
-        notes.leave(f"authentication of cluster {alias}", _account(authentication, variable(alias)), place)
-        endpoint, scope = scalar(authentication, "tokenEndpointUri"), scalar(authentication, "scope")
-        if what == "oauth" and endpoint is not None:
-            out["oauth"] = {"token_endpoint": endpoint.text} | ({"scope": scope.text} if scope is not None else {})
-        if protocol == "SASL_PLAINTEXT" and what in ("plain", "oauth"):
-            notes.say("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
+        out |= _sasl(alias, cluster, authentication, what, protocol, notes)
     elif what == "tls" and authentication is not None:
         out |= _certificate(alias, authentication, notes)
         if tls is None:
@@ -62,12 +55,29 @@ def security_in(alias: str, cluster: Node, config: dict[str, Said], notes: Notes
         notes.leave(f"authentication of cluster {alias}", f"`{what}` is none that Watershed knows", kind.span)
     if tls is not None:
         out |= _authority(alias, cluster, tls, notes)
+    _check_host_names(config, notes)
+    return out
+
+
+def _sasl(alias: str, cluster: Node, authentication: Node, what: str, protocol: str, notes: Notes) -> dict[str, Any]:
+    """Mechanism and credentials; the account itself is a secret of Kubernetes and stays behind."""
+    out: dict[str, Any] = {"mechanism": _SASL[what], "credentials": {"env": variable(alias)}}
+    place = key_span(cluster, "authentication")
+    notes.leave(f"authentication of cluster {alias}", _account(authentication, variable(alias)), place)
+    endpoint, scope = scalar(authentication, "tokenEndpointUri"), scalar(authentication, "scope")
+    if what == "oauth" and endpoint is not None:
+        out["oauth"] = {"token_endpoint": endpoint.text} | ({"scope": scope.text} if scope is not None else {})
+    if protocol == "SASL_PLAINTEXT" and what in ("plain", "oauth"):
+        notes.say("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
+    return out
+
+
+def _check_host_names(config: dict[str, Said], notes: Notes) -> None:
     check = config.get("ssl.endpoint.identification.algorithm")
     if check is not None and check.text.strip().lower() != "https":
         notes.say(
             "SEC604", f"`{check.name}` is empty: the client accepts any broker's certificate", check.key, "leave it out"
         )
-    return out
 
 
 def _said(kind: Said | None, protocol: str) -> Said:

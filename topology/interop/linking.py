@@ -207,19 +207,11 @@ def _check_modes(half: _Half, notes: Notes) -> None:
 
 def _name_ends(halves: list[_Half], notes: Notes) -> None:
     """Aliases of both ends. Two halves of one link tell each other's; the same addresses are the same cluster."""
-    by_address: dict[str, str] = {}
     for half in halves:
         for end in ("source", "target"):
             if end in half.words:
                 setattr(half, end, half.words[end].text)
-        said = half.config.get("bootstrap.servers")
-        if said is not None and getattr(half, half.remote):
-            by_address.setdefault(_address(said), getattr(half, half.remote))
-    for half in halves:
-        said = half.config.get("bootstrap.servers")
-        if said is not None and not getattr(half, half.remote):
-            alias = by_address.setdefault(_address(said), f"{alias_of(half.name)[:70]}-{half.remote}")
-            setattr(half, half.remote, alias)
+    _name_by_address(halves)
     _pair_up(halves, notes)
     told = {id(one) for one, _ in _partners(halves) if one.mode == "SOURCE"}
     for half in halves:
@@ -230,6 +222,21 @@ def _name_ends(halves: list[_Half], notes: Notes) -> None:
                 alias = getattr(half, end)
                 why = f"the file does not say which cluster it is; rename it, or add a line `# watershed: {end}=NAME`"
                 notes.leave(f"the {end} of link `{half.name}`, called {alias}", why, half.where)
+
+
+def _name_by_address(halves: list[_Half]) -> None:
+    """The alias of a link's remote end is that of any other link with the same addresses."""
+    connected = [
+        (half, _address(said)) for half in halves if (said := half.config.get("bootstrap.servers")) is not None
+    ]
+    by_address: dict[str, str] = {}
+    for half, address in connected:
+        if getattr(half, half.remote):
+            by_address.setdefault(address, getattr(half, half.remote))
+    for half, address in connected:
+        if not getattr(half, half.remote):
+            alias = by_address.setdefault(address, f"{alias_of(half.name)[:70]}-{half.remote}")
+            setattr(half, half.remote, alias)
 
 
 def _pair_up(halves: list[_Half], notes: Notes) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from topology.graph import MAX_HOPS, Lanes
+from topology.graph import MAX_HOPS, Lanes, Node
 from topology.model import Flow, Topology
 from topology.symbols import Symbol
 
@@ -34,30 +35,40 @@ def worst(topology: Topology, kind: str) -> dict[str, Path]:
     """By flow id: of all ways over clusters that end with this flow, the one with the largest sum. A way goes on only
     where a topic does, over MAX_HOPS flows at most, and not through a flow that takes local records alone."""
     lanes = Lanes(topology)
-    best: dict[tuple[str, Symbol], int] = {}
-    visits: Counter[tuple[str, Symbol]] = Counter()
-    found: dict[str, Path] = {}
-    todo: deque[tuple[Symbol, Path]] = deque()
-
-    def arrive(flow: Flow, symbol: Symbol, path: Path) -> None:
-        known = found.get(flow.id)
-        if known is None or path.total > known.total:
-            found[flow.id] = path
-        node = (flow.target, symbol)
-        if path.total > best.get(node, -1) and visits[node] < _MAX_VISITS and len(path.flows) < MAX_HOPS:
-            best[node] = path.total
-            visits[node] += 1
-            todo.append((symbol, path))
-
+    search = _Search()
     for birth in lanes.births():
-        for arriving, flows in lanes.out_of(birth):
-            for flow in flows:
-                arrive(flow, arriving, Path((flow,), budget(flow, kind)))
-    while todo:
-        symbol, path = todo.popleft()
+        for symbol, flow in _ways_out(lanes, birth):
+            search.arrive(symbol, Path((flow,), budget(flow, kind)))
+    while search.todo:
+        symbol, path = search.todo.popleft()
         passed = set(path.clusters)
-        for arriving, flows in lanes.out_of((path.flows[-1].target, symbol)):
-            for flow in flows:
-                if flow.plan.forward != "local" and flow.target not in passed:
-                    arrive(flow, arriving, Path((*path.flows, flow), path.total + budget(flow, kind)))
-    return found
+        for arriving, flow in _ways_out(lanes, (path.flows[-1].target, symbol)):
+            if flow.plan.forward != "local" and flow.target not in passed:
+                search.arrive(arriving, Path((*path.flows, flow), path.total + budget(flow, kind)))
+    return search.found
+
+
+def _ways_out(lanes: Lanes, node: Node) -> Iterator[tuple[Symbol, Flow]]:
+    return ((symbol, flow) for symbol, flows in lanes.out_of(node) for flow in flows)
+
+
+@dataclass(slots=True)
+class _Search:
+    """found: the longest way by its last flow; best and visits: what bounds how often a node is gone through again."""
+
+    found: dict[str, Path] = field(default_factory=dict)
+    todo: deque[tuple[Symbol, Path]] = field(default_factory=deque)
+    best: dict[Node, int] = field(default_factory=dict)
+    visits: Counter[Node] = field(default_factory=Counter)
+
+    def arrive(self, symbol: Symbol, path: Path) -> None:
+        flow = path.flows[-1]
+        known = self.found.get(flow.id)
+        if known is None or path.total > known.total:
+            self.found[flow.id] = path
+        node = (flow.target, symbol)
+        longer = path.total > self.best.get(node, -1)
+        if longer and self.visits[node] < _MAX_VISITS and len(path.flows) < MAX_HOPS:
+            self.best[node] = path.total
+            self.visits[node] += 1
+            self.todo.append((symbol, path))

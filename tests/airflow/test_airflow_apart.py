@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -91,7 +92,8 @@ def test_the_other_clusters_of_the_page_stay_fresh(hub: str, reef: HostileBroker
 
 
 def reef_died(hub: Snapshot, reef: Snapshot) -> bool:
-    return hub.problem is None and "2 times in a row" in (reef.problem or "")
+    """Twice at least: on a busy machine nobody looks between the second and the third time."""
+    return hub.problem is None and re.search(r"\d+ times in a row", reef.problem or "") is not None
 
 
 def test_a_browser_waits_for_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

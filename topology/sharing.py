@@ -256,12 +256,42 @@ def _tells(flows: list[Flow], others: list[Flow]) -> bool:
 
 
 def loops_in(following: Mapping[Node, list[Node]]) -> dict[Node, int]:
-    """node → number of its strongly connected component, for nodes on some loop of two nodes or more."""
-    import networkx  # costs a third of a command's start, and most topologies never come here
-
-    graph = networkx.DiGraph((node, after) for node, every in following.items() for after in every)
-    loops = (members for members in networkx.strongly_connected_components(graph) if len(members) > 1)
-    return {node: number for number, members in enumerate(loops) for node in members}
+    """node → number of its strongly connected component, for nodes on some loop (Tarjan, without recursion)."""
+    order: dict[Node, int] = {}
+    lowest: dict[Node, int] = {}
+    open_: list[Node] = []
+    waiting: set[Node] = set()
+    loops: dict[Node, int] = {}
+    for root in following:
+        if root in order:
+            continue
+        order[root] = lowest[root] = len(order)
+        open_.append(root)
+        waiting.add(root)
+        path = [(root, iter(following[root]))]
+        while path:
+            node, rest = path[-1]
+            for after in rest:
+                if after not in order:
+                    order[after] = lowest[after] = len(order)
+                    open_.append(after)
+                    waiting.add(after)
+                    path.append((after, iter(following.get(after, ()))))
+                    break
+                if after in waiting:
+                    lowest[node] = min(lowest[node], order[after])
+            else:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
+                if lowest[node] == order[node]:
+                    members = [open_.pop()]
+                    while members[-1] is not node:
+                        members.append(open_.pop())
+                    waiting.difference_update(members)
+                    if len(members) > 1:
+                        loops |= dict.fromkeys(members, order[node])
+    return loops
 
 
 def _runs(flow: Flow) -> bool:

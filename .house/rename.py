@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 ROOMS = ("topology", "clusters", "replicator", "cutover", "spark", "plugins", "dags", "cli", "lab", "bench")
@@ -33,13 +35,15 @@ class Module:
         self.tree = ast.parse(self.source)
         self.lines = self.source.split("\n")
         self.edits: list[tuple[int, int, int, str]] = []  # line, byte column, byte length, new text
+        self.splits: list[tuple[int, int, str]] = []
         self.package = path.endswith("__init__.py")
 
     def edit(self, line: int, column: int, old: str, new: str) -> None:
         at = self.lines[line - 1].encode()
-        if at[column : column + len(old)].decode() != old:
+        size = len(old.encode())
+        if at[column : column + size] != old.encode():
             raise SystemExit(f"{self.path}:{line}:{column}: {old!r} is not there")
-        self.edits.append((line, column, len(old), new))
+        self.edits.append((line, column, size, new))
 
     def top(self) -> dict[str, ast.AST]:
         found: dict[str, ast.AST] = {}
@@ -140,6 +144,9 @@ class Repo:
                     module, _, name = parts[1].partition(":")
                     if module not in self.modules:
                         self.problems.append(f"{table.name}:{number}: no module {module}")
+                    elif "." not in name and name not in self.modules[module].top() and "_" + name in self.modules[module].top():
+                        if parts[2].lstrip("_") != name:
+                            self.names[(module, "_" + name)] = "_" + parts[2].lstrip("_")
                     elif "." in name or name not in self.modules[module].top():
                         self.problems.append(f"{table.name}:{number}: {module} has no {name}")
                     elif name != parts[2]:
@@ -254,8 +261,26 @@ class Repo:
             if everything:
                 self.rename_scope(module, module.tree, everything, set())
             self.rename_attributes(module)
+            self.rename_all(module, everything)
             self.rename_strings(module)
             del moved
+
+    def rename_all(self, module: Module, everything: dict[str, str]) -> None:
+        """`__all__`: gone from modules (private names say it); packages and tests keep theirs. And "Forward" references."""
+        for node in module.tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                if module.package or module.name.startswith("tests"):
+                    for each in node.value.elts:  # type: ignore[attr-defined]
+                        if each.value in everything:
+                            module.edit(each.lineno, each.col_offset + 1, each.value, everything[each.value])
+                else:
+                    module.splits.append((node.lineno, node.end_lineno, ""))
+        for node in ast.walk(module.tree):
+            for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+                if isinstance(part, ast.expr):
+                    for each in ast.walk(part):
+                        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value in everything:
+                            module.edit(each.lineno, each.col_offset + 1, each.value, everything[each.value])
 
     def moved_aliases(self, module: Module, everything: dict[str, str]) -> None:
         """`from package import old_module` becomes `from new.package import new_module`; so do all uses."""
@@ -273,7 +298,9 @@ class Repo:
                             if not alias.asname:
                                 everything[alias.name] = last
                     else:
-                        owners.add(self.module_moves.get(node.module, node.module))
+                        found = self.origin(node.module, alias.name)
+                        home = found[0] if found else node.module
+                        owners.add(self.module_moves.get(home, home))
                 if owners == {node.module}:
                     continue
                 if len(owners) > 1:
@@ -281,7 +308,7 @@ class Repo:
                     continue
                 [package] = owners
                 line = module.lines[node.lineno - 1]
-                column = line.encode().index(b"from ", node.col_offset) + 5
+                column = node.col_offset + 5
                 module.edit(node.lineno, column, node.module, package)
             elif isinstance(node, ast.Import):
                 for alias in node.names:
@@ -289,9 +316,21 @@ class Repo:
                         module.edit(alias.lineno, alias.col_offset, alias.name, self.module_moves[alias.name])
 
     def split_import(self, module: Module, node: ast.ImportFrom) -> None:
-        self.problems.append(
-            f"{module.path}:{node.lineno}: its modules go to several packages; split this import by hand"
-        )
+        groups: dict[str, list[str]] = collections.defaultdict(list)
+        for alias in node.names:
+            path = f"{node.module}.{alias.name}"
+            if path in self.modules:
+                package, _, last = self.module_moves.get(path, path).rpartition(".")
+                word = last
+            else:
+                found = self.origin(node.module, alias.name)
+                home = found[0] if found else node.module
+                package = self.module_moves.get(home, home)
+                word = (self.names.get(found) if found else None) or alias.name
+            groups[package].append(f"{word} as {alias.asname}" if alias.asname else word)
+        indent = " " * node.col_offset
+        text = "\n".join(f"{indent}from {package} import {', '.join(words)}" for package, words in groups.items())
+        module.splits.append((node.lineno, node.end_lineno, text))
 
     def rename_scope(self, module: Module, scope: ast.AST, renames: dict[str, str], hidden: set[str]) -> None:
         """Rename what resolves to the module's own names. `hidden`: names that an enclosing function binds."""
@@ -305,7 +344,13 @@ class Repo:
                         visit(part, hidden)
                 mine = bound_in(node)
                 self.warn(module, node, mine, renames, hidden)
-                inner = hidden | mine
+                fetched = {
+                    alias.asname or alias.name
+                    for each in ast.walk(node)
+                    if isinstance(each, ast.ImportFrom)
+                    for alias in each.names
+                }
+                inner = (hidden | mine) - (fetched & set(renames))
                 scope_is_module.append(False)
                 for each in node.body:
                     visit(each, inner)
@@ -386,9 +431,12 @@ class Repo:
                     end = node.end_col_offset - len(node.attr.encode())
                     module.edit(node.end_lineno, end, node.attr, new)
                 elif f"{owner}.{node.attr}" in self.module_moves:
-                    self.problems.append(
-                        f"{module.path}:{node.lineno}: a moved module by a dotted path: {owner}.{node.attr}"
-                    )
+                    path = f"{owner}.{node.attr}"
+                    text = ast.get_source_segment(module.source, node)
+                    if text == path:
+                        module.edit(node.lineno, node.col_offset, text, self.module_moves[path])
+                    else:
+                        self.problems.append(f"{module.path}:{node.lineno}: a moved module by a dotted path: {path}")
             elif isinstance(node, ast.Call) and len(node.args) >= 2:
                 target, text = node.args[0], node.args[1]
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
@@ -428,7 +476,21 @@ class Repo:
             path = modname(match.group(0))
             return self.new_path(match.group(0)) if path in self.module_moves else match.group(0)
 
+        def fetched(match: re.Match[str]) -> str:
+            path = match.group(1)
+            if path not in self.modules:
+                return match.group(0)
+            names = []
+            for word in match.group(2).split(","):
+                name = word.strip()
+                found = self.origin(path, name)
+                new = self.names.get(found) if found else None
+                moved = self.module_moves.get(f"{path}.{name}")
+                names.append(word.replace(name, new or (moved.rpartition(".")[2] if moved else name)))
+            return f"from {path} import {','.join(names)}"
+
         rooms = "|".join((*ROOMS, "tests"))
+        text = re.sub(r"\bfrom ([\w.]+) import ([\w, ]+)", fetched, text)
         text = re.sub(rf"(?<![\w/.-])(?:{rooms})(?:/\w+)+\.py\b", slashed, text)
         return re.sub(rf"(?<![\w/.-])(?:{rooms})(?:\.\w+)+(?::\w+)?", dotted, text)
 
@@ -466,8 +528,12 @@ class Repo:
             for line, column, length, new in sorted(set(module.edits), reverse=True):
                 at = lines[line - 1]
                 lines[line - 1] = at[:column] + new.encode() + at[column + length :]
-            text = b"\n".join(lines).decode()
-            text = "\n".join(self.rewrite_comment(line) for line in text.split("\n"))
+            for first, last, new in module.splits:
+                lines[first - 1] = new.encode()
+                for at in range(first, last):
+                    lines[at] = b"\x00"
+            text = "\n".join(line for line in b"\n".join(lines).decode().split("\n") if line != "\x00")
+            text = self.rewrite_prose(text)
             if text != module.source:
                 Path(module.path).write_text(text)
         for file in self.files:
@@ -487,9 +553,21 @@ class Repo:
                     subprocess.run(["git", "add", str(folder / "__init__.py")], check=True)
                 folder = folder.parent
 
-    def rewrite_comment(self, line: str) -> str:
-        """Dotted paths in comments and docstrings (strings on one line were done before)."""
-        return self.rewrite(line) if not line.lstrip().startswith(("from ", "import ")) else line
+    def rewrite_prose(self, text: str) -> str:
+        """Dotted paths in comments and in strings of several lines (those on one line were done before)."""
+        lines = text.split("\n")
+        within: set[int] = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant | ast.JoinedStr) and node.lineno != node.end_lineno:
+                if isinstance(node, ast.JoinedStr) or isinstance(node.value, str):
+                    within.update(range(node.lineno, node.end_lineno + 1))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                line, column = token.start
+                lines[line - 1] = lines[line - 1][:column] + self.rewrite(lines[line - 1][column:])
+        for line in within:
+            lines[line - 1] = self.rewrite(lines[line - 1])
+        return "\n".join(lines)
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from replicator.batch import UNKNOWN
-from replicator.batch import Batch as Batch
-from replicator.batch import batches_in as batches_in
+from replicator.batch import Batch
+from replicator.batch import batches_in
 from replicator.errors import BadBatch, Compacted
 from replicator.header import HEADER_SIZE
 from replicator.repack import Rejected, Repacking, Terms

@@ -15,7 +15,7 @@ from clusters.settings import ConnectionSettings
 from replicator.fetching import FetchLane
 from replicator.lane import Kind, Lane
 from replicator.look import Address
-from replicator.route import Route as Route
+from replicator.route import Route
 from replicator.sending import SendLane
 
 _KINDS: tuple[Kind, ...] = ("live", "bulk")

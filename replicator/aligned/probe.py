@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.rights import PROBE as PROBE
+from clusters.rights import PROBE
 from clusters.surface import Administration
 from clusters.wire import codes
 from clusters.wire.messages import ProducePartition

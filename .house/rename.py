@@ -275,11 +275,19 @@ class Repo:
                             module.edit(each.lineno, each.col_offset + 1, each.value, everything[each.value])
                 else:
                     module.splits.append((node.lineno, node.end_lineno, ""))
+        literals = {
+            id(each)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal"
+            for each in ast.walk(node.slice)
+        }
         for node in ast.walk(module.tree):
             for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
                 if isinstance(part, ast.expr):
                     for each in ast.walk(part):
-                        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value in everything:
+                        if not (isinstance(each, ast.Constant) and isinstance(each.value, str)) or id(each) in literals:
+                            continue
+                        if each.value in everything:
                             module.edit(each.lineno, each.col_offset + 1, each.value, everything[each.value])
 
     def moved_aliases(self, module: Module, everything: dict[str, str]) -> None:
